@@ -1,0 +1,1 @@
+"""Leaf vocabulary shared by every layer: errors, source locations, dtypes, index expressions."""

@@ -1,0 +1,347 @@
+"""Integer index expressions shared by every IR: extents, indices, predicates.
+
+A closed set of frozen records; pyright's ``assert_never`` points at every ``match`` that a new
+node must extend. Values are non-negative wherever ``/`` and ``%`` are applied, so floor and
+truncating division agree; comparisons and ``and``/``or`` yield 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
+
+import numpy as np
+
+BinOpKind: TypeAlias = Literal[
+    "+", "-", "*", "/", "%", "^", "min", "max", "<", "<=", "==", "!=", "and", "or"
+]
+
+
+class Arithmetic:
+    """Python operators that build expressions, folding constants on the way."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | int) -> Expr:
+        return binop("+", self, other)
+
+    def __radd__(self, other: int) -> Expr:
+        return binop("+", other, self)
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return binop("-", self, other)
+
+    def __rsub__(self, other: int) -> Expr:
+        return binop("-", other, self)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return binop("*", self, other)
+
+    def __rmul__(self, other: int) -> Expr:
+        return binop("*", other, self)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return binop("/", self, other)
+
+    def __rfloordiv__(self, other: int) -> Expr:
+        return binop("/", other, self)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return binop("%", self, other)
+
+    def __rmod__(self, other: int) -> Expr:
+        return binop("%", other, self)
+
+    def __xor__(self, other: Expr | int) -> Expr:
+        return binop("^", self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Arithmetic):
+    """Integer literal (``bool`` is rejected: ``Const(True) == Const(1)`` in Python)."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        if type(self.value) is not int:
+            raise TypeError(f"Const wants an int, got {self.value!r}")
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Arithmetic):
+    """A loop index, thread index, size or stride, identified by name."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class BinOp(Arithmetic):
+    """``lhs op rhs``."""
+
+    op: BinOpKind
+    lhs: Expr
+    rhs: Expr
+
+    def __repr__(self) -> str:
+        return to_c(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Arithmetic):
+    """``if_true`` where ``cond`` is non-zero, else ``if_false``."""
+
+    cond: Expr
+    if_true: Expr
+    if_false: Expr
+
+    def __repr__(self) -> str:
+        return to_c(self)
+
+
+Expr: TypeAlias = Const | Var | BinOp | Select
+
+ZERO, ONE = Const(0), Const(1)
+TRUE, FALSE = ONE, ZERO
+
+_FOLD: dict[BinOpKind, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "^": lambda a, b: a ^ b,
+    "min": min,
+    "max": max,
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "and": lambda a, b: int(bool(a) and bool(b)),
+    "or": lambda a, b: int(bool(a) or bool(b)),
+}
+
+_VECTOR: dict[BinOpKind, Callable[[Any, Any], Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.floor_divide,
+    "%": np.remainder,
+    "^": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+    "<": np.less,
+    "<=": np.less_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+
+
+def as_expr(value: object) -> Expr:
+    """Turn an int (or an expression) into an expression; raise ``TypeError`` otherwise."""
+    if isinstance(value, Const | Var | BinOp | Select):
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return Const(int(value))
+    raise TypeError(f"index expressions are made of ints, got {value!r}")
+
+
+def binop(op: BinOpKind, lhs: object, rhs: object) -> Expr:
+    """Build ``lhs op rhs``, folding constants and the neutral elements of ``+ - * / % and or``."""
+    a, b = as_expr(lhs), as_expr(rhs)
+    if isinstance(a, Const) and isinstance(b, Const) and not (op in "/%" and b.value == 0):
+        return Const(_FOLD[op](a.value, b.value))
+    return _neutral(op, a, b) or BinOp(op, a, b)
+
+
+def _neutral(op: BinOpKind, a: Expr, b: Expr) -> Expr | None:
+    match op:
+        case "+" | "-" | "^" if b == ZERO:
+            return a
+        case "+" | "^" if a == ZERO:
+            return b
+        case "*" if ZERO in (a, b):
+            return ZERO
+        case "*" | "/" if b == ONE:
+            return a
+        case "*" if a == ONE:
+            return b
+        case "/" | "%" if a == ZERO and b != ZERO:
+            return ZERO
+        case "%" if b == ONE:
+            return ZERO
+        case "and" | "or":
+            return _neutral_bool(op, a, b)
+        case _:
+            return None
+
+
+def _neutral_bool(op: BinOpKind, a: Expr, b: Expr) -> Expr | None:
+    absorbing, neutral = (FALSE, TRUE) if op == "and" else (TRUE, FALSE)
+    if absorbing in (a, b):
+        return absorbing
+    if a == neutral:
+        return b
+    return a if b == neutral or a == b else None
+
+
+def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
+    """Return the smallest integer not below ``a / b``."""
+    a, b = as_expr(a), as_expr(b)
+    if b == ONE:
+        return a
+    return (a + (b - 1)) // b
+
+
+def minimum(a: Expr | int, b: Expr | int) -> Expr:
+    """Return the smaller of both."""
+    return binop("min", a, b)
+
+
+def maximum(a: Expr | int, b: Expr | int) -> Expr:
+    """Return the larger of both."""
+    return binop("max", a, b)
+
+
+def less(a: Expr | int, b: Expr | int) -> Expr:
+    """Return ``a < b`` as 0 or 1."""
+    return binop("<", a, b)
+
+
+def less_equal(a: Expr | int, b: Expr | int) -> Expr:
+    """Return ``a <= b`` as 0 or 1."""
+    return binop("<=", a, b)
+
+
+def equal(a: Expr | int, b: Expr | int) -> Expr:
+    """Return ``a == b`` as 0 or 1."""
+    return binop("==", a, b)
+
+
+def select(cond: Expr, if_true: Expr | int, if_false: Expr | int) -> Expr:
+    """Return ``cond ? if_true : if_false``, folded when `cond` is constant."""
+    if isinstance(cond, Const):
+        return as_expr(if_true if cond.value else if_false)
+    a, b = as_expr(if_true), as_expr(if_false)
+    return a if a == b else Select(cond, a, b)
+
+
+def all_of(*conditions: Expr) -> Expr:
+    """Return the conjunction; true when there is none."""
+    result: Expr = TRUE
+    for condition in conditions:
+        result = binop("and", result, condition)
+    return result
+
+
+def conjuncts(e: Expr) -> Iterator[Expr]:
+    """Yield the terms of a conjunction; nothing for TRUE."""
+    match e:
+        case BinOp("and", lhs, rhs):
+            yield from conjuncts(lhs)
+            yield from conjuncts(rhs)
+        case Const(1):
+            return
+        case _:
+            yield e
+
+
+def product(factors: tuple[Expr, ...]) -> Expr:
+    """Return the product of `factors`; 1 when there is none."""
+    result: Expr = ONE
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
+    """Evaluate with ints or NumPy integer arrays from `env`; raise ``KeyError`` on a free Var."""
+    match e:
+        case Const(value):
+            return value
+        case Var(name):
+            return env[name]
+        case BinOp(op, lhs, rhs):
+            a, b = evaluate(lhs, env), evaluate(rhs, env)
+            if isinstance(a, int) and isinstance(b, int):
+                return _FOLD[op](a, b)
+            return _VECTOR[op](a, b)
+        case Select(cond, if_true, if_false):
+            c = evaluate(cond, env)
+            a, b = evaluate(if_true, env), evaluate(if_false, env)
+            if isinstance(c, int | np.bool_):
+                return a if c else b
+            return np.where(c, a, b)
+        case _:
+            assert_never(e)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Return the direct subexpressions."""
+    match e:
+        case Const() | Var():
+            return ()
+        case BinOp(_, lhs, rhs):
+            return lhs, rhs
+        case Select(cond, if_true, if_false):
+            return cond, if_true, if_false
+        case _:
+            assert_never(e)
+
+
+def variables(e: Expr) -> frozenset[str]:
+    """Return the names of all variables in `e`."""
+    if isinstance(e, Var):
+        return frozenset((e.name,))
+    return frozenset().union(*(variables(c) for c in children(e)))
+
+
+def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    """Replace variables by expressions, folding constants on the way."""
+    match e:
+        case Const():
+            return e
+        case Var(name):
+            return env.get(name, e)
+        case BinOp(op, lhs, rhs):
+            return binop(op, substitute(lhs, env), substitute(rhs, env))
+        case Select(cond, if_true, if_false):
+            return select(*(substitute(x, env) for x in (cond, if_true, if_false)))
+        case _:
+            assert_never(e)
+
+
+_PRECEDENCE: dict[BinOpKind, int] = {
+    "or": 1, "and": 2, "^": 3, "==": 4, "!=": 4, "<": 5, "<=": 5, "+": 6, "-": 6,
+    "*": 7, "/": 7, "%": 7, "min": 9, "max": 9,
+}  # fmt: skip
+_SPELLING = {"and": "&&", "or": "||"}
+
+
+def to_c(e: Expr, context: int = 0) -> str:
+    """Print as C with the parentheses C needs and no others (``^`` and ``&&`` always get them)."""
+    match e:
+        case Const(value):
+            return str(value) if -(2**31) < value < 2**31 else f"{value}ll"
+        case Var(name):
+            return name
+        case BinOp("min" | "max" as op, lhs, rhs):
+            return f"{op}({to_c(lhs)}, {to_c(rhs)})"
+        case BinOp(op, lhs, rhs):
+            level = _PRECEDENCE[op]
+            right = level + (op in ("-", "/", "%", "*", "<", "<=", "==", "!="))
+            text = f"{to_c(lhs, level)} {_SPELLING.get(op, op)} {to_c(rhs, right)}"
+            return f"({text})" if level < context or (op == "^" and context) else text
+        case Select(cond, if_true, if_false):
+            text = f"{to_c(cond, 1)} ? {to_c(if_true, 1)} : {to_c(if_false, 1)}"
+            return f"({text})" if context else text
+        case _:
+            assert_never(e)

@@ -1,0 +1,41 @@
+"""Where in the user's file something was written."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A line of the user's program.
+
+    Attributes
+    ----------
+    file
+        Path as the interpreter knows it.
+    line
+        1-based line number.
+    function
+        Name of the enclosing function.
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def caller_location() -> SourceLocation | None:
+    """Return the innermost frame outside this package, or None when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

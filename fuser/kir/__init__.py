@@ -1,0 +1,1 @@
+"""Kernel IR: the per-thread program, one statement per hardware action."""

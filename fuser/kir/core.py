@@ -1,0 +1,171 @@
+"""Kernel container and the one interface every statement implements."""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import VerifyError
+from fuser.core.expr import ONE, Expr
+
+if TYPE_CHECKING:
+    from fuser.sim.machine import Agent, Machine, Wait
+
+Context: TypeAlias = Mapping[str, str | int]
+Render: TypeAlias = "Callable[[tuple[Stmt, ...]], str]"
+IndexType: TypeAlias = Literal["i32", "i64"]
+Mode: TypeAlias = Literal["in", "out", "inout", "workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParam:
+    """A pointer to `numel` addressable elements of `dtype`.
+
+    Attributes
+    ----------
+    mode
+        ``"in"`` pointers are ``const ... __restrict__`` unless `aliased`.
+    aligned_bytes
+        What the launch guarantees of the pointer's alignment, in bytes.
+    aliased
+        Another parameter may point to the same memory, so no ``__restrict__``.
+    """
+
+    name: str
+    dtype: DataType
+    mode: Mode
+    numel: Expr
+    aligned_bytes: int = 16
+    aliased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    """A scalar of the fusion, passed by value."""
+
+    name: str
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class SizeParam:
+    """An integer size or stride, passed by value in the kernel's index type."""
+
+    name: str
+
+
+Param: TypeAlias = TensorParam | ScalarParam | SizeParam
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArray:
+    """`numel` elements of static shared memory, one copy per block."""
+
+    name: str
+    dtype: DataType
+    numel: int
+    align_bytes: int = 16
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.numel * self.dtype.nbytes
+
+
+class Stmt(abc.ABC):
+    """One kernel-IR statement.
+
+    A statement is added in one file: its fields, its template context and its rule on the
+    modelled machine. The template is ``stmt/<snake_case_class_name>.cu.j2``.
+    """
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def context(self, render: Render) -> Context:
+        """Return every string or integer the template prints; `render` prints a nested body."""
+
+    @abc.abstractmethod
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """Act on the machine for all threads of `agent`; yield a `Wait` whenever it must block."""
+
+    def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
+        """Return the nested statement tuples (loops and branches override this)."""
+        return ()
+
+    @classmethod
+    def template(cls) -> str:
+        """Template path, derived from the class name."""
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        return f"stmt/{snake}.cu.j2"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A complete kernel.
+
+    Attributes
+    ----------
+    name
+        C identifier of the ``__global__`` function.
+    params
+        In argument order.
+    shared
+        Static shared-memory arrays.
+    grid, block
+        Launch extents (x, y, z) over size variables. Block extents are constants wherever the
+        schedule makes them so.
+    index
+        Width of index arithmetic.
+    body
+        What every thread runs. Free index variables are the size parameters and
+        ``bx by bz`` (block index), ``tx ty tz`` (thread index), defined by the kernel template.
+    header
+        Comment lines: fusion and schedule, for the person who reads the CUDA.
+    min_blocks
+        Second argument of ``__launch_bounds__``; 0 leaves it out.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    shared: tuple[SharedArray, ...]
+    grid: tuple[Expr, Expr, Expr]
+    block: tuple[Expr, Expr, Expr]
+    index: IndexType
+    body: tuple[Stmt, ...]
+    header: tuple[str, ...] = ()
+    min_blocks: int = 0
+
+    def verify(self) -> None:
+        """Raise `VerifyError` on duplicate names or an empty block."""
+        names = [p.name for p in self.params] + [s.name for s in self.shared]
+        if len(set(names)) != len(names):
+            raise VerifyError(f"kernel {self.name}: duplicate names in {names}")
+        if any(e == 0 for e in self.block):
+            raise VerifyError(f"kernel {self.name}: block {self.block} has no threads")
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Unroll directive of a loop; it lives on the loop, so every clone carries it.
+
+    `kind` ``"auto"`` leaves the choice to the printer (full for short constant trips, else rolled).
+    """
+
+    kind: Literal["auto", "full", "partial", "rolled"] = "auto"
+    factor: int = 1
+
+
+GRID_1: tuple[Expr, Expr, Expr] = (ONE, ONE, ONE)
+
+
+def walk_stmts(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Yield every statement of `body`, outer before inner."""
+    for stmt in body:
+        yield stmt
+        for nested in stmt.bodies():
+            yield from walk_stmts(nested)
