@@ -1,0 +1,1 @@
+"""Running kernels on a GPU: NVRTC, compile logs, cubin caches, driver, arrays, launches."""

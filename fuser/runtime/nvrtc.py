@@ -1,0 +1,178 @@
+"""Compilation of CUDA C++ text to a cubin with NVRTC: the only module that calls it.
+
+Sources include nothing, so no CUDA toolkit is needed: the library may come from the pip package
+``nvidia-cuda-nvrtc`` or from a toolkit, whichever ``cuda.bindings`` finds.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fuser.core.errors import BackendError, CompileError
+from fuser.runtime.log import CompileLog, OnSpill, compile_error, parse_log
+
+REAL_ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
+
+# An ignored `#pragma unroll` costs a factor without a word, so what NVRTC would only warn about
+# is an error: unknown pragma (161), pragma not followed by a loop (607, 20058), bad factor (2016x).
+_DIAG_ERRORS = "--diag-error=161,607,20058,20167,20168,20169"
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled kernel.
+
+    Attributes
+    ----------
+    name
+        C name of the ``__global__`` function.
+    image
+        ELF file for `arch`, what ``cuModuleLoadData`` takes.
+    ptx
+        PTX text of the same compilation, when NVRTC gives it.
+    seconds
+        Wall-clock time of the compilation; 0 when the image comes from a cache.
+    """
+
+    name: str
+    arch: str
+    image: bytes
+    ptx: str | None
+    log: CompileLog
+    seconds: float
+
+
+def compile_options(
+    arch: str, *, lineinfo: bool = False, debug: bool = False, fmad: bool = True
+) -> tuple[str, ...]:
+    """Return the NVRTC command line; it is also part of the cache key."""
+    options = [
+        f"--gpu-architecture={arch}",
+        "--std=c++17",
+        _DIAG_ERRORS,
+        "--minimal",
+        "--ptxas-options=--verbose",
+        f"--fmad={'true' if fmad else 'false'}",
+    ]
+    if lineinfo:
+        options.append("--generate-line-info")
+    if debug:
+        options.append("--device-debug")
+    return tuple(options)
+
+
+def compile_cubin(
+    source: str,
+    name: str,
+    arch: str = "sm_90a",
+    *,
+    lineinfo: bool = False,
+    debug: bool = False,
+    fmad: bool = True,
+    on_spill: OnSpill = "warn",
+) -> Cubin:
+    """Compile the ``extern "C"`` kernel `name` of `source` to a cubin.
+
+    Parameters
+    ----------
+    source
+        CUDA C++ text without includes.
+    arch
+        Real architecture, e.g. one of `REAL_ARCHS`.
+    lineinfo
+        Keep source lines for profilers; the instructions stay the same.
+    debug
+        Compile for cuda-gdb, unoptimised; `on_spill` does not apply, everything is in memory then.
+    fmad
+        Let ``a * b + c`` round once.
+    on_spill
+        What to do about spills, local memory and ptxas notes.
+
+    Raises
+    ------
+    CompileError
+        If NVRTC or ptxas rejects the source (the text holds its log and the lines around the
+        first error), or `on_spill` is ``"raise"`` and the log has a finding.
+    BackendError
+        If there is no NVRTC.
+    """
+    options = compile_options(arch, lineinfo=lineinfo, debug=debug, fmad=fmad)
+    started = time.perf_counter()
+    image, ptx, text = _compile(source, name, options)
+    seconds = time.perf_counter() - started
+    log = parse_log(text, name)
+    log.enforce(name, "ignore" if debug else on_spill)
+    return Cubin(name, arch, image, ptx, log, seconds)
+
+
+def ptx_of(source: str, name: str, arch: str = "sm_90a", *, fmad: bool = True) -> str:
+    """Return the PTX text that `compile_cubin` assembles."""
+    ptx = compile_cubin(source, name, arch, fmad=fmad, on_spill="ignore").ptx
+    if ptx is None:
+        raise CompileError(f"kernel {name}: NVRTC gave no PTX for {arch}; needed a real one, sm_NN")
+    return ptx
+
+
+@cache
+def nvrtc_version() -> tuple[int, int]:
+    """Return (major, minor) of the NVRTC in use; raise `BackendError` when there is none."""
+    nvrtc = _nvrtc()
+    try:
+        result, major, minor = nvrtc.nvrtcVersion()
+    except (RuntimeError, OSError) as error:  # cuda.pathfinder found no library
+        raise BackendError(
+            f"NVRTC: no library found ({error}); install nvidia-cuda-nvrtc or a CUDA toolkit"
+        ) from error
+    if int(result):
+        raise BackendError(f"NVRTC: nvrtcVersion failed with {result.name}; needed a working one")
+    return int(major), int(minor)
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise BackendError(
+            f"NVRTC: {error}; install cuda-bindings and nvidia-cuda-nvrtc to compile kernels"
+        ) from error
+    return nvrtc
+
+
+def _compile(source: str, name: str, options: tuple[str, ...]) -> tuple[bytes, str | None, str]:
+    """Return (cubin, PTX, log)."""
+    nvrtc_version()
+    nvrtc = _nvrtc()
+    program = _checked(
+        name, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    )
+    try:
+        encoded = [option.encode() for option in options]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+        log = _fetch(name, program, "ProgramLog").rstrip(b"\0 ").decode(errors="replace")
+        ptx = _fetch(name, program, "PTX").rstrip(b"\0").decode() or None
+        if int(result):
+            raise compile_error(name, f"{result.name}\n{log}", source, ptx)
+        return _fetch(name, program, "CUBIN"), ptx, log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _fetch(name: str, program: Any, what: str) -> bytes:
+    nvrtc = _nvrtc()
+    size = _checked(name, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+    if not size:
+        return b""
+    buffer = bytearray(size)
+    _checked(name, getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
+    return bytes(buffer)
+
+
+def _checked(name: str, answer: tuple[Any, ...]) -> Any:
+    result, *values = answer
+    if int(result):
+        raise CompileError(f"kernel {name}: NVRTC failed with {result.name}; needed a working NVRTC")
+    return values[0] if values else None
