@@ -1,0 +1,127 @@
+"""Simplification keeps values and proofs hold, on random expressions and exhaustive small ranges."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuser.core.expr import BinOp, Const, Select, Var, ceil_div, evaluate, less
+from fuser.core.simplify import (
+    Facts,
+    coefficient_of,
+    is_multiple,
+    prove_equal,
+    prove_less,
+    prove_non_negative,
+    simplify,
+)
+
+M, N = Var("M"), Var("N")
+FACTS = Facts({"i": M, "j": N, "t": Const(6), "v": Const(4)}, {"N": 4})
+
+
+def environments():
+    """Every assignment of small sizes and of the index variables in their ranges."""
+    for m, n in itertools.product((1, 2, 5), (4, 8)):
+        for i, j, t, v in itertools.product(
+            {0, m // 2, m - 1}, {0, 1, n // 2, n - 1}, {0, 1, 4, 5}, range(4)
+        ):
+            yield {"M": m, "N": n, "i": i, "j": j, "t": t, "v": v}
+
+
+ENVS = list(environments())
+
+leaves = st.one_of(
+    st.sampled_from([Var(n) for n in "ijtvMN"]), st.integers(0, 9).map(Const)
+)
+
+
+def compose(children):
+    divisors = st.sampled_from([Const(2), Const(3), Const(4), Const(6), Const(8), M, N, M * N, N * 2])
+    return st.one_of(
+        st.builds(BinOp, st.sampled_from(["+", "*", "min", "max"]), children, children),
+        st.builds(BinOp, st.sampled_from(["/", "%"]), children, divisors),
+        st.builds(BinOp, st.sampled_from(["<", "<=", "==", "!="]), children, children),
+        st.builds(lambda a, b, c: Select(less(a, b), c, a), children, children, children),
+    )
+
+
+exprs = st.recursive(leaves, compose, max_leaves=10)
+
+
+@given(exprs)
+@settings(max_examples=400, deadline=None)
+def test_simplify_keeps_the_value(e):
+    short = simplify(e, FACTS)
+    for env in ENVS:
+        assert evaluate(short, env) == evaluate(e, env), (e, short, env)
+
+
+@given(exprs, exprs)
+@settings(max_examples=400, deadline=None)
+def test_simplify_of_differences_keeps_the_value(a, b):
+    short = simplify(a - b, FACTS)
+    for env in ENVS:
+        assert evaluate(short, env) == evaluate(a - b, env)
+
+
+@given(exprs, exprs, st.sampled_from([2, 4, 8]))
+@settings(max_examples=400, deadline=None)
+def test_what_is_proved_holds(a, b, k):
+    if prove_less(a, b, FACTS):
+        assert all(evaluate(a, env) < evaluate(b, env) for env in ENVS)
+    if prove_equal(a, b, FACTS):
+        assert all(evaluate(a, env) == evaluate(b, env) for env in ENVS)
+    if prove_non_negative(a - b, FACTS):
+        assert all(evaluate(a, env) >= evaluate(b, env) for env in ENVS)
+    if is_multiple(a, k, FACTS):
+        assert all(evaluate(a, env) % k == 0 for env in ENVS)
+
+
+@given(exprs, exprs, exprs)
+@settings(max_examples=300, deadline=None)
+def test_guards_are_used_only_where_they_hold(a, b, e):
+    facts = FACTS.with_guard(less(a, b))
+    short = simplify(e, facts)
+    for env in ENVS:
+        if evaluate(a, env) < evaluate(b, env):
+            assert evaluate(short, env) == evaluate(e, env)
+
+
+SPLIT = Var("o") * 4 + Var("k")
+SPLIT_FACTS = Facts({"o": ceil_div(N, 4), "k": Const(4)})
+FLAT = (Var("b") * 128 + Var("t")) * 8 + Var("v")
+FLAT_FACTS = Facts({"b": ceil_div(M * N, 1024), "t": Const(128), "v": Const(8)}, {"N": 8})
+ROWS = Facts({"i": M, "j": N})
+
+
+@pytest.mark.parametrize(
+    ("e", "facts", "expected"),
+    [
+        (FLAT // N * N + FLAT % N, FLAT_FACTS, "b * 1024 + t * 8 + v"),
+        (FLAT % N, FLAT_FACTS, "v + (b * 1024 + t * 8) % N"),
+        (FLAT // N, FLAT_FACTS, "(b * 1024 + t * 8) / N"),
+        ((Var("i") * N + Var("j")) // N, ROWS, "i"),
+        ((Var("i") * N + Var("j")) % N, ROWS, "j"),
+        (SPLIT // 4, SPLIT_FACTS, "o"),
+        (SPLIT % 4, SPLIT_FACTS, "k"),
+        (Var("i") // 3 // 5, ROWS, "i / 15"),
+        (Var("i") % 12 // 4, ROWS, "i / 4 % 3"),
+        (Var("i") % 12 % 4, ROWS, "i % 4"),
+    ],
+)
+def test_forms(e, facts, expected):
+    assert repr(simplify(e, facts)) == expected
+
+
+def test_a_split_is_in_range_exactly_when_it_divides():
+    assert not prove_less(SPLIT, N, SPLIT_FACTS)
+    assert prove_less(SPLIT, N, Facts(SPLIT_FACTS.ranges, {"N": 4}))
+    assert prove_less(SPLIT, N, SPLIT_FACTS.with_guard(less(SPLIT, N)))
+
+
+def test_coefficient_of():
+    assert coefficient_of(FLAT % N, "v", FLAT_FACTS) == 1
+    assert coefficient_of(FLAT % N, "t", FLAT_FACTS) is None
+    assert coefficient_of(M, "v", FLAT_FACTS) == 0
