@@ -1,0 +1,32 @@
+"""Rows of the ops with three and four operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuser.ops import meanings
+from fuser.ops.spec import OpSpec, Text, Tolerance
+
+_WHERE = "({0} ? {1} : {2})"
+_THRESHOLD = "({0} <= {1} ? {2} : {0})"
+_CLAMP = "min_nan(max_nan({0}, {1}), {2})"
+_LERP = "lerp({0}, {1}, {2})"
+
+TERNARY: tuple[OpSpec, ...] = (
+    OpSpec("where", 3, "select", np.where, Text(_WHERE, _WHERE, _WHERE, _WHERE, _WHERE)),
+    OpSpec("clamp", 3, "arithmetic", meanings.clamp, Text(_CLAMP, _CLAMP, _CLAMP)),
+    OpSpec("threshold", 3, "arithmetic", meanings.threshold, Text(*[_THRESHOLD] * 3)),
+    OpSpec("lerp", 3, "float", meanings.lerp, Text(_LERP, _LERP), Tolerance(2, 2)),
+    OpSpec(
+        "addcmul", 4, "arithmetic", meanings.addcmul,
+        Text(
+            "({0} + {3} * {1} * {2})", "({0} + {3} * {1} * {2})",
+            "iadd({0}, imul({3}, imul({1}, {2})))",
+        ),
+        Tolerance(2, 2),
+    ),
+    OpSpec(
+        "fma", 3, "float", meanings.fma, Text("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})"),
+        Tolerance(1, 1),
+    ),
+)  # fmt: skip
