@@ -2,7 +2,8 @@
 
 A closed set of frozen records; pyright's ``assert_never`` points at every ``match`` that a new
 node must extend. Values are non-negative wherever ``/`` and ``%`` are applied, so floor and
-truncating division agree; comparisons and ``and``/``or`` yield 0 or 1.
+truncating division agree; comparisons and ``and``/``or`` yield 0 or 1, and the operands of
+``and``/``or`` are such conditions.
 """
 
 from __future__ import annotations
@@ -263,25 +264,38 @@ def product(factors: tuple[Expr, ...]) -> Expr:
 
 
 def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
-    """Evaluate with ints or NumPy integer arrays from `env`; raise ``KeyError`` on a free Var."""
+    """Evaluate with ints or NumPy integer arrays from `env`; raise ``KeyError`` on a free Var.
+
+    Like C, a branch or condition that an int decides against is not evaluated. Comparisons of
+    arrays are bool arrays, so that they can be used as masks; arithmetic widens them.
+    """
     match e:
         case Const(value):
             return value
         case Var(name):
             return env[name]
         case BinOp(op, lhs, rhs):
-            a, b = evaluate(lhs, env), evaluate(rhs, env)
+            a = evaluate(lhs, env)
+            if op in ("and", "or") and isinstance(a, int) and bool(a) == (op == "or"):
+                return int(bool(a))
+            b = evaluate(rhs, env)
             if isinstance(a, int) and isinstance(b, int):
                 return _FOLD[op](a, b)
+            if op in ("+", "-", "*", "/", "%", "^"):
+                a, b = _widen(a), _widen(b)
             return _VECTOR[op](a, b)
         case Select(cond, if_true, if_false):
             c = evaluate(cond, env)
-            a, b = evaluate(if_true, env), evaluate(if_false, env)
             if isinstance(c, int | np.bool_):
-                return a if c else b
-            return np.where(c, a, b)
+                return evaluate(if_true if c else if_false, env)
+            return np.where(c, evaluate(if_true, env), evaluate(if_false, env))
         case _:
             assert_never(e)
+
+
+def _widen(value: Any) -> Any:
+    """Make integers of NumPy bools: their ``+`` is ``or``, and they have no ``-``."""
+    return value.astype(np.int64) if getattr(value, "dtype", None) == np.bool_ else value
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
@@ -327,7 +341,7 @@ _SPELLING = {"and": "&&", "or": "||"}
 
 
 def to_c(e: Expr, context: int = 0) -> str:
-    """Print as C with the parentheses C needs and no others (``^`` and ``&&`` always get them)."""
+    """Print as C with the parentheses C needs and no others (``^`` always gets them)."""
     match e:
         case Const(value):
             return str(value) if -(2**31) < value < 2**31 else f"{value}ll"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from types import FrameType
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,14 @@ class SourceLocation:
 
 def caller_location() -> SourceLocation | None:
     """Return the innermost frame outside this package, or None when there is none."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None:
         return None
     return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    # By package, not by path: generated methods have no path, and a user's file may lie beside us.
+    return (frame.f_globals.get("__package__") or "").partition(".")[0] == _PACKAGE
