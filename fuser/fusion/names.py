@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fuser.ops import BY_NAME
+from fuser.ops import BY_NAME, POINTWISE, REDUCTIONS
 
 _CPP = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
@@ -27,7 +27,16 @@ i8 u8 i16 u16 i32 u32 i64 u64 f8e4m3 f8e5m2 f16 bf16 f32 f64 index_t
 tx ty tz bx by bz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 """
 
-RESERVED = frozenset(f"{_CPP} {_CUDA} {_PRELUDE}".split())
+
+
+def _functions_called() -> frozenset[str]:
+    """Every identifier in the CUDA texts of the op tables, which a value must not shadow."""
+    texts = [spec.text for spec in (*POINTWISE, *REDUCTIONS)]
+    parts = {part for t in texts for part in (t.f32, t.f64, t.integer, t.boolean, t.reduced)}
+    return frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(parts)))
+
+
+RESERVED = frozenset(f"{_CPP} {_CUDA} {_PRELUDE}".split()) | _functions_called()
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _DERIVED = re.compile(r"_(size|stride)\d+\Z")

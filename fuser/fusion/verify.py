@@ -45,10 +45,10 @@ def _verify_value(graph: FusionGraph, value: Value) -> None:
     operands = graph.operands(value)
     if value.op in LEAVES and operands:
         raise VerifyError(f"{where}: has {len(operands)} operands; a leaf has none")
-    spec = BY_NAME.get(value.op)
-    if spec is not None:
-        if len(operands) != spec.arity:
-            raise VerifyError(f"{where}: has {len(operands)} operands; it takes {spec.arity}")
+    arity = 1 if value.op == "cast" else BY_NAME[value.op].arity if value.op in BY_NAME else None
+    if arity is not None:
+        if len(operands) != arity:
+            raise VerifyError(f"{where}: has {len(operands)} operands; it takes {arity}")
         _verify_pointwise(where, value, operands)
     _verify_attrs(where, value, operands)
 
