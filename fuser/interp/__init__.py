@@ -1,0 +1,1 @@
+"""Run kernel IR on the modelled device."""

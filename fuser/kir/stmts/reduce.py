@@ -1,0 +1,168 @@
+"""Reductions of one scalar over the lanes of a group, the threads of a block, the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import VerifyError
+from fuser.core.expr import TRUE, Const, Expr, to_c
+from fuser.kir.core import Context, Render, Stmt
+from fuser.kir.text import bare
+from fuser.ops import BY_REDUCTION
+from fuser.sim.collective import block_allreduce, grid_allreduce, warp_allreduce
+from fuser.sim.machine import Machine
+from fuser.sim.agent import Agent, Wait
+
+Axis: TypeAlias = Literal["x", "y", "z"]
+WARP = 32
+MAX_THREADS = 1024
+
+
+def combine_to_c(op: str, dtype: DataType) -> str:
+    """Print the row's combine text as a lambda."""
+    text = bare(BY_REDUCTION[op].cuda(dtype).format("a", "b"))
+    return f"[]({dtype.cuda} a, {dtype.cuda} b) {{ return {text}; }}"
+
+
+@dataclass(frozen=True, slots=True)
+class WarpReduce(Stmt):
+    """Butterfly all-reduce of scalar `name` over groups of `width` consecutive lanes.
+
+    PTX ISA: ``shfl.sync.bfly``. Every lane of a group must arrive; groups need not agree.
+    """
+
+    name: str
+    op: str
+    dtype: DataType
+    width: int = WARP
+
+    def __post_init__(self) -> None:
+        if self.width not in (2, 4, 8, 16, 32):
+            raise VerifyError(
+                f"WarpReduce of {self.name}: width {self.width}; needs a power of two from 2 to 32"
+            )
+
+    def context(self, render: Render) -> Context:
+        """See :meth:`Stmt.context`."""
+        return {
+            "name": self.name,
+            "width": self.width,
+            "combine": combine_to_c(self.op, self.dtype),
+        }
+
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """See :meth:`Stmt.run`."""
+        combine = BY_REDUCTION[self.op].numpy
+        warp_allreduce(m, agent, self.name, combine, self.width)
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReduce(Stmt):
+    """All-reduce of scalar `name` over the threads that differ only in `axes`.
+
+    Every thread of the block must arrive, and every thread ends with the value. The order of
+    combination depends on the block's shape only. It ends with a barrier, so
+    `scratch` may be used again right behind it.
+
+    Attributes
+    ----------
+    scratch
+        Shared array of `dtype` with at least `scratch_numel(block, axes)` elements.
+    """
+
+    name: str
+    op: str
+    dtype: DataType
+    axes: tuple[Axis, ...]
+    scratch: str
+
+    def __post_init__(self) -> None:
+        if not self.axes or len(set(self.axes)) != len(self.axes) or {*self.axes} - {*"xyz"}:
+            raise VerifyError(
+                f"BlockReduce of {self.name}: axes {self.axes}; needs distinct x, y or z"
+            )
+
+    @staticmethod
+    def scratch_numel(block: tuple[Expr, Expr, Expr], axes: tuple[Axis, ...]) -> int:
+        """Return the elements of scratch a block needs: one per warp if rows are whole warps."""
+        x, y, z = (e.value if isinstance(e, Const) else None for e in block)
+        if x is None or y is None or z is None:
+            return MAX_THREADS
+        threads = x * y * z
+        return threads // WARP if "x" in axes and x % WARP == 0 else threads
+
+    def context(self, render: Render) -> Context:
+        """See :meth:`Stmt.context`."""
+        return {
+            "name": self.name,
+            "scratch": self.scratch,
+            "axes": ", ".join(str(axis in self.axes).lower() for axis in "xyz"),
+            "combine": combine_to_c(self.op, self.dtype),
+        }
+
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """See :meth:`Stmt.run`."""
+        combine = BY_REDUCTION[self.op].numpy
+        axes = tuple(axis in self.axes for axis in "xyz")
+        yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class GridReduce(Stmt):
+    """Combine scalar `name` over the `ranks` blocks of a segment; the last to arrive gets it.
+
+    ``partials[(segment * ranks + rank) * slots + slot] = name``, then an atomic ticket on
+    ``counter[segment]``. The block that draws the last ticket combines all ranks in rank order
+    (so the result does not depend on arrival order) and alone has ``is_last`` true. The counter
+    is back at zero afterwards. Every thread of every block must arrive; `segment` and `rank` are
+    the same in all threads of a block. Every `GridReduce` of a launch needs its own counters.
+
+    Attributes
+    ----------
+    is_last
+        Name of the flag variable it defines.
+    when
+        Threads without an element of their own pass a condition that is false.
+    """
+
+    name: str
+    op: str
+    dtype: DataType
+    partials: str
+    counter: str
+    rank: Expr
+    ranks: Expr
+    segment: Expr
+    slot: Expr
+    slots: Expr
+    is_last: str
+    when: Expr = TRUE
+
+    def context(self, render: Render) -> Context:
+        """See :meth:`Stmt.context`."""
+        return {
+            "name": self.name,
+            "partials": self.partials,
+            "counter": self.counter,
+            "rank": to_c(self.rank),
+            "ranks": to_c(self.ranks),
+            "segment": to_c(self.segment),
+            "slot": to_c(self.slot),
+            "slots": to_c(self.slots),
+            "is_last": self.is_last,
+            "when": "true" if self.when == TRUE else to_c(self.when),
+            "combine": combine_to_c(self.op, self.dtype),
+        }
+
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """See :meth:`Stmt.run`."""
+        combine = BY_REDUCTION[self.op].numpy
+        places = (self.rank, self.ranks, self.segment, self.slot, self.slots, self.when)
+        where = tuple(m.index(agent, e) for e in places)
+        agent.env[self.is_last] = yield from grid_allreduce(
+            m, agent, self.name, combine, self.partials, self.counter, where
+        )

@@ -1,0 +1,83 @@
+"""Invariants of a kernel that no single statement can check."""
+
+from __future__ import annotations
+
+from fuser.core.errors import VerifyError
+from fuser.core.expr import Const
+from fuser.kir.core import Kernel, SharedArray, TensorParam
+from fuser.kir.core import walk_stmts
+from fuser.kir.stmts import BlockReduce, DeclareRegisters, Store, VectorLoad, VectorStore
+from fuser.kir.stmts.reduce import WARP
+
+STATIC_SHARED_BYTES = 48 * 1024
+MAX_THREADS = 1024
+
+
+def verify_kernel(kernel: Kernel) -> None:
+    """Raise `VerifyError` where `kernel` breaks a rule that its parts obey one by one."""
+    kernel.verify()
+    _verify_block(kernel)
+    _verify_shared(kernel)
+    _verify_memories(kernel)
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, BlockReduce):
+            _verify_scratch(kernel, stmt)
+
+
+def _verify_block(kernel: Kernel) -> None:
+    threads = 1
+    for extent in kernel.block:
+        threads *= extent.value if isinstance(extent, Const) else 1
+    if not 1 <= threads <= MAX_THREADS:
+        raise VerifyError(
+            f"kernel {kernel.name}: {threads} threads per block; needs 1 to {MAX_THREADS}"
+        )
+
+
+def _verify_shared(kernel: Kernel) -> None:
+    nbytes = sum(s.nbytes for s in kernel.shared)
+    if nbytes > STATIC_SHARED_BYTES:
+        raise VerifyError(
+            f"kernel {kernel.name}: {nbytes} bytes of static shared memory; "
+            f"at most {STATIC_SHARED_BYTES} exist"
+        )
+
+
+def _verify_memories(kernel: Kernel) -> None:
+    """Every memory a statement writes or moves must be declared, and inputs stay unwritten."""
+    tensors = {p.name: p for p in kernel.params if isinstance(p, TensorParam)}
+    known = {*tensors, *(s.name for s in kernel.shared)}
+    known |= {s.name for s in walk_stmts(kernel.body) if isinstance(s, DeclareRegisters)}
+    for stmt in walk_stmts(kernel.body):
+        if not isinstance(stmt, Store | VectorLoad | VectorStore):
+            continue
+        moved = (stmt.memory, stmt.dst) if isinstance(stmt, VectorLoad) else (stmt.memory,)
+        for name in moved:
+            if name not in known:
+                raise VerifyError(
+                    f"kernel {kernel.name}: {type(stmt).__name__} names {name}, which is no "
+                    f"parameter, shared array or register array"
+                )
+        written = tensors.get(stmt.memory) if not isinstance(stmt, VectorLoad) else None
+        if written is not None and written.mode == "in":
+            raise VerifyError(
+                f"kernel {kernel.name}: {type(stmt).__name__} writes {written.name}, an input; "
+                f"needs mode out, inout or workspace"
+            )
+
+
+def _verify_scratch(kernel: Kernel, stmt: BlockReduce) -> None:
+    arrays: dict[str, SharedArray] = {s.name: s for s in kernel.shared}
+    scratch = arrays.get(stmt.scratch)
+    if scratch is None or scratch.dtype is not stmt.dtype:
+        found = f"{scratch.dtype.short} array" if scratch else "no shared array"
+        raise VerifyError(
+            f"kernel {kernel.name}: scratch {stmt.scratch} of BlockReduce({stmt.name}) is {found}; "
+            f"needs {stmt.dtype.short}"
+        )
+    needed = stmt.scratch_numel(kernel.block, stmt.axes)
+    if scratch.numel < needed:
+        raise VerifyError(
+            f"kernel {kernel.name}: scratch {stmt.scratch} of BlockReduce({stmt.name}) has "
+            f"{scratch.numel} elements; needs {needed}"
+        )

@@ -1,0 +1,1 @@
+"""NumPy model of the device: agents, memories, barriers, races."""

@@ -1,0 +1,110 @@
+"""Agents: threads that step together, their variables, and which of them are active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Index: TypeAlias = "int | NDArray[np.int64]"
+Mask: TypeAlias = "NDArray[np.bool_] | None"
+"""Active lanes; ``None`` means all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Yielded by a statement that cannot proceed until `ready` returns true."""
+
+    ready: Callable[[], bool]
+    why: str
+
+
+STEP = Wait(lambda: True, "its turn")
+"""Yielded at statement boundaries so that a scheduler may run somebody else."""
+
+
+@dataclass(slots=True)
+class Registers:
+    """A per-thread array: `data` of shape (lanes, size); `written` likewise when tracked."""
+
+    data: Array
+    written: NDArray[np.bool_] | None = None
+
+
+@dataclass(slots=True)
+class Agent:
+    """Threads that step together: all of a chunk of blocks, or one warp.
+
+    Attributes
+    ----------
+    tid
+        Linear thread index inside its block, one per lane.
+    slot
+        Which block of the machine each lane belongs to.
+    env
+        Index variables: Python ints where uniform, int64 arrays of shape (lanes,) elsewhere.
+    values
+        Named scalars: NumPy scalars where uniform, arrays of shape (lanes,) elsewhere.
+    mask
+        Lanes that execute the current statement.
+    at
+        The statement being executed, for error texts.
+    """
+
+    name: str
+    tid: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    env: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    registers: dict[str, Registers] = field(default_factory=dict[str, Registers])
+    mask: Mask = None
+    at: object = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of threads."""
+        return self.tid.size
+
+    def active(self) -> NDArray[np.bool_]:
+        """Return the mask as an array."""
+        return np.ones(self.lanes, np.bool_) if self.mask is None else self.mask
+
+    def spread(self, value: Any) -> Array:
+        """Return `value` with one element per lane."""
+        return np.broadcast_to(np.asarray(value), (self.lanes,))
+
+    def narrow(self, mask: Mask, condition: Any) -> Mask:
+        """Return the lanes of `mask` where `condition` holds; ``None`` when that is all."""
+        if isinstance(condition, int | np.bool_ | np.integer):
+            return mask if condition else np.zeros(self.lanes, np.bool_)
+        holds = np.asarray(condition, np.bool_)
+        if mask is not None:
+            return mask & holds
+        return None if bool(holds.all()) else holds
+
+
+def any_lane(mask: Mask) -> bool:
+    """Whether some lane is active."""
+    return mask is None or bool(mask.any())
+
+
+def merge(mask: Mask, new: Any, old: Any) -> Any:
+    """Return `new` in active lanes and `old` elsewhere."""
+    return new if mask is None else np.where(mask, new, old)
+
+
+def uniform(value: Any, mask: Mask) -> Any:
+    """Return an int when all active lanes agree on `value`, else `value` unchanged."""
+    if isinstance(value, int):
+        return value
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return int(array)
+    active = array if mask is None else array[mask]
+    if active.size and active[0] == active[-1] and bool((active == active[0]).all()):
+        return int(active[0])
+    return array

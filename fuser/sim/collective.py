@@ -1,0 +1,145 @@
+"""Reductions across threads, on the modelled machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fuser.core.errors import ProtocolError
+from fuser.sim.agent import Agent, Array, Wait, any_lane, merge, uniform
+from fuser.sim.machine import Machine
+from fuser.sim.memory import poison
+
+Combine: TypeAlias = Callable[[Any, Any], Any]
+
+
+def warp_allreduce(m: Machine, agent: Agent, name: str, combine: Combine, width: int) -> None:
+    """Butterfly over groups of `width` consecutive lanes."""
+    if m.threads % width:
+        raise ProtocolError(
+            f"{m.where(agent)}: a block of {m.threads} threads; needs a multiple of {width}"
+        )
+    arrived = agent.active().reshape(-1, width)
+    split = arrived.any(axis=1) & ~arrived.all(axis=1)
+    if split.any():
+        lane = int(np.argmax(split)) * width
+        raise ProtocolError(
+            f"{m.where(agent)}: only some lanes of a group of {width} arrive, in the group of "
+            f"{m.thread(agent, lane)}"
+        )
+    old = agent.spread(agent.values[name])
+    value, lanes = old.reshape(-1, width), np.arange(width)
+    step = width // 2
+    while step:
+        value = np.asarray(combine(value, value[:, lanes ^ step]), old.dtype)
+        step //= 2
+    agent.values[name] = merge(agent.mask, value.reshape(-1), old)
+
+
+def block_allreduce(
+    m: Machine,
+    agent: Agent,
+    name: str,
+    combine: Combine,
+    axes: tuple[bool, bool, bool],
+    scratch: str,
+) -> Generator[Wait, None, None]:
+    """Combine over the threads of a block that differ only in the (x, y, z) `axes`."""
+    old = agent.spread(agent.values[name])
+    key = ("block_allreduce", name, scratch)
+    board = m.board.get(key)
+    if board is None or board.dtype != old.dtype:
+        board = m.board[key] = poison((m.blocks, m.threads), old.dtype)
+    arrived = agent.active()
+    board[agent.slot[arrived], agent.tid[arrived]] = old[arrived]
+    if m.monitor is not None:
+        _touch_scratch(m, agent, scratch, "write")
+    yield from m.barrier(agent, "the exchange of a block reduction")
+    if m.monitor is not None:
+        _touch_scratch(m, agent, scratch, "read")
+    x, y, z = m.block
+    total = board.reshape(m.blocks, z, y, x)
+    for axis, reduced in zip((3, 2, 1), axes, strict=True):
+        if reduced:
+            total = _tree(total, axis, combine)
+    result = np.broadcast_to(total, (m.blocks, z, y, x)).reshape(m.blocks, -1)
+    agent.values[name] = merge(agent.mask, result[agent.slot, agent.tid], old)
+    yield from m.barrier(agent, "the end of a block reduction")
+
+
+def _touch_scratch(m: Machine, agent: Agent, scratch: str, kind: Any) -> None:
+    """Let the monitor see the exchange: the warp's slot is written, all slots are read."""
+    memory, warps = m.memories[scratch], -(-m.threads // 32)
+    first = int(agent.slot[0]) * memory.numel
+    slots = np.arange(warps) if kind == "read" else agent.tid[:1] // 32
+    where = first + np.minimum(slots, memory.numel - 1)[:, None]
+    assert m.monitor is not None
+    m.monitor.access(agent, memory, where, kind)
+
+
+def _tree(value: Array, axis: int, combine: Combine) -> Array:
+    """Fold the upper half onto the lower until one is left; keeps `axis` with extent 1."""
+    while (extent := value.shape[axis]) > 1:
+        half = (extent + 1) // 2
+        lower, upper = np.split(value, [half], axis)
+        paired, rest = np.split(lower, [extent - half], axis)
+        folded = np.asarray(combine(paired, upper), value.dtype)
+        value = np.concatenate((folded, rest), axis)
+    return value
+
+
+def grid_allreduce(
+    m: Machine,
+    agent: Agent,
+    name: str,
+    combine: Combine,
+    partials: str,
+    counter: str,
+    where: tuple[Any, Any, Any, Any, Any, Any],
+) -> Generator[Wait, None, Any]:
+    """Publish a partial result, take a ticket; blocks with the last ticket combine all ranks.
+
+    Returns the flag "this block was last", one per lane.
+    """
+    rank, ranks, segment, slot, slots, when = where
+    ranks = uniform(ranks, agent.mask)
+    outer = agent.mask
+    agent.mask = agent.narrow(outer, when)
+    if any_lane(agent.mask):
+        m.store(agent, partials, (segment * ranks + rank) * slots + slot, agent.values[name])
+    agent.mask = outer
+    yield from m.barrier(agent, "the partials of a grid reduction")
+    flags = m.board.setdefault(("grid_allreduce", name), np.zeros(m.blocks, np.bool_))
+    leaders = np.flatnonzero(agent.active() & (agent.tid == 0))
+    for lane in leaders:
+        place = int(agent.spread(segment)[lane])
+        flags[agent.slot[lane]] = _ticket(m, agent, counter, place, ranks)
+    yield from m.barrier(agent, "the ticket of a grid reduction")
+    is_last = flags[agent.slot].copy()
+    agent.mask = agent.narrow(agent.narrow(outer, is_last), when)
+    if any_lane(agent.mask):
+        total = None
+        for r in range(ranks):
+            part = m.load(agent, partials, (segment * ranks + r) * slots + slot, agent.mask)
+            total = part if total is None else np.asarray(combine(total, part), part.dtype)
+        agent.values[name] = merge(agent.mask, total, agent.values[name])
+    agent.mask = outer
+    return is_last
+
+
+def _ticket(m: Machine, agent: Agent, counter: str, place: int, ranks: int) -> bool:
+    """Count up, wrapping at `ranks`; return whether this was the last ticket."""
+    memory = m.memories[counter]
+    if not 0 <= place < memory.numel:
+        raise ProtocolError(
+            f"{m.where(agent)}: {counter}[{place}] is outside its {memory.numel} elements"
+        )
+    drawn = int(memory.data[place])
+    if not 0 <= drawn < ranks:
+        raise ProtocolError(f"{m.where(agent)}: {counter}[{place}] is {drawn}; it must start at 0")
+    memory.data[place] = 0 if drawn == ranks - 1 else drawn + 1
+    if m.monitor is not None:
+        m.monitor.atomic(agent, (counter, place))
+    return drawn == ranks - 1

@@ -1,0 +1,243 @@
+"""The machine a kernel-IR statement acts on: memories, barriers, and a monitor that may watch.
+
+One statement rule serves both modes. In functional mode the only agent is every thread of a chunk
+of blocks in lockstep; in checked mode agents are warps and the monitor judges their accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from fuser.core.errors import ProtocolError
+from fuser.core.expr import Expr
+from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
+from fuser.sim.indexing import check_int32, evaluate_index
+from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
+
+__all__ = ["Agent", "Machine", "Monitor", "Wait"]
+
+AccessKind = Literal["read", "write"]
+
+
+class Monitor(Protocol):
+    """Watches accesses and orders them; raises `ProtocolError` when two of them race."""
+
+    def access(
+        self, agent: Agent, memory: Memory, where: Array, kind: AccessKind, value: Any = None
+    ) -> None:
+        """Record that the active lanes touch flat addresses `where`, shape (active, width)."""
+
+    def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """Arrive at the barrier of the agent's block and wait for the others."""
+
+    def atomic(self, agent: Agent, key: Hashable) -> None:
+        """Order `agent` after every earlier atomic on `key`, and later ones after `agent`."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """Memories by name, `blocks` thread blocks of shape `block` (x, y, z).
+
+    Attributes
+    ----------
+    board
+        What the threads of a block exchange inside collectives, by (name, block).
+    narrow_index
+        Check that index arithmetic stays inside 32 bits.
+    track_registers
+        Report reads of registers that nobody wrote.
+    """
+
+    kernel: str
+    block: tuple[int, int, int]
+    blocks: int
+    memories: dict[str, Memory]
+    monitor: Monitor | None = None
+    narrow_index: bool = False
+    track_registers: bool = False
+    interleaved: bool = False
+    board: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+
+    @property
+    def threads(self) -> int:
+        """Threads per block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    def index(self, agent: Agent, e: Expr) -> Any:
+        """Evaluate an index expression for the lanes of `agent`."""
+        if self.narrow_index:
+            check_int32(e, agent.env, agent.active(), self.where(agent))
+        return evaluate_index(e, agent.env)
+
+    def where(self, agent: Agent) -> str:
+        """Return kernel and statement for an error text."""
+        return f"kernel {self.kernel}, {describe(agent.at)}"
+
+    # registers -------------------------------------------------------------------------------
+
+    def declare_registers(self, agent: Agent, name: str, dtype: np.dtype[Any], size: int) -> None:
+        """Give every lane `size` fresh elements."""
+        shape = (agent.lanes, size)
+        written = np.zeros(shape, np.bool_) if self.track_registers else None
+        agent.registers[name] = Registers(poison(shape, dtype), written)
+
+    def _read_registers(self, agent: Agent, name: str, index: Any, mask: Mask, width: int) -> Array:
+        registers = agent.registers[name]
+        columns = self._columns(agent, name, index, mask, width)
+        if registers.written is not None:
+            unwritten = ~registers.written[columns]
+            unwritten = unwritten if mask is None else unwritten & mask[:, None]
+            if unwritten.any():
+                lane = int(np.argwhere(unwritten)[0][0])
+                raise ProtocolError(
+                    f"{self.where(agent)}: reads {name} before it is written, in "
+                    f"{self.thread(agent, lane)}"
+                )
+        data = registers.data[columns]
+        return data[:, 0] if width == 1 else data
+
+    def _write_registers(
+        self, agent: Agent, name: str, index: Any, value: Any, width: int
+    ) -> None:
+        registers, mask = agent.registers[name], agent.mask
+        columns = self._columns(agent, name, index, mask, width)
+        if mask is None and np.shape(value) == registers.data.shape and width > 1:
+            registers.data = np.asarray(value)  # a whole, freshly gathered array: keep it
+        else:
+            rows = np.asarray(value, registers.data.dtype)
+            rows = rows.reshape(-1, width) if width > 1 or rows.ndim else rows
+            old = registers.data[columns]
+            registers.data[columns] = rows if mask is None else np.where(mask[:, None], rows, old)
+        if registers.written is not None:
+            registers.written[columns] |= agent.active()[:, None]
+
+    def _columns(self, agent: Agent, name: str, index: Any, mask: Mask, width: int) -> Any:
+        size = agent.registers[name].data.shape[1]
+        self._check_bounds(agent, name, index, mask, width, size)
+        if isinstance(index, int):
+            return slice(None), slice(index, index + width)
+        safe = index if mask is None else np.where(mask, index, 0)
+        return np.arange(agent.lanes)[:, None], lane_columns(safe, width)
+
+    # memories --------------------------------------------------------------------------------
+
+    def load(self, agent: Agent, name: str, index: Any, mask: Mask, width: int = 1) -> Array:
+        """Read `width` elements per lane of `mask`; other lanes get something unspecified."""
+        if name in agent.registers:
+            return self._read_registers(agent, name, index, mask, width)
+        memory = self.memories[name]
+        where = self._locate(agent, memory, index, mask, width)
+        if self.monitor is not None:
+            touched = _touched(agent, where, mask, width)
+            self.monitor.access(agent, memory, touched, "read")
+        return gather(memory.data, where, width)
+
+    def store(self, agent: Agent, name: str, index: Any, value: Any, width: int = 1) -> None:
+        """Write `width` elements per active lane."""
+        if name in agent.registers:
+            self._write_registers(agent, name, index, value, width)
+            return
+        memory = self.memories[name]
+        if not memory.writable:
+            raise ProtocolError(f"{self.where(agent)}: writes {name}, an input of the kernel")
+        where = self._locate(agent, memory, index, agent.mask, width)
+        if self.monitor is not None:
+            touched = _touched(agent, where, agent.mask, width)
+            shape = (agent.lanes, width)
+            written = np.broadcast_to(np.asarray(value).reshape(-1, width), shape)
+            self.monitor.access(agent, memory, touched, "write", written[agent.active()])
+        scatter(memory.data, where, value, agent.mask, width)
+
+    def _locate(self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int) -> Any:
+        """Return flat addresses, 0 in lanes outside `mask`."""
+        self._check_bounds(agent, memory.name, index, mask, width, memory.numel)
+        if width > 1:
+            self._check_alignment(agent, memory, index, mask, width)
+        if memory.space == "shared" and self.blocks > 1:
+            index = agent.slot * memory.numel + index
+        return index if isinstance(index, int) or mask is None else np.where(mask, index, 0)
+
+    def _check_bounds(
+        self, agent: Agent, name: str, index: Any, mask: Mask, width: int, numel: int
+    ) -> None:
+        if isinstance(index, int):
+            ok = 0 <= index <= numel - width
+        elif mask is None:
+            ok = bool(index.min() >= 0 and index.max() <= numel - width)
+        else:
+            ok = bool(((index >= 0) & (index <= numel - width))[mask].all())
+        if ok or not any_lane(mask):
+            return
+        indices = agent.spread(index)
+        bad = agent.active() if mask is None else mask.copy()
+        bad &= (indices < 0) | (indices > numel - width)
+        lane = int(np.argmax(bad))
+        what = f"{name}[{int(indices[lane])}]" if width == 1 else (
+            f"{name}[{int(indices[lane])}:{int(indices[lane]) + width}]"
+        )
+        raise ProtocolError(
+            f"{self.where(agent)}: {what} is outside its {numel} elements, in "
+            f"{self.thread(agent, lane)}"
+        )
+
+    def _check_alignment(
+        self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int
+    ) -> None:
+        if width * memory.dtype.nbytes > memory.aligned_bytes:
+            raise ProtocolError(
+                f"{self.where(agent)}: moves {width * memory.dtype.nbytes} bytes at once, but "
+                f"{memory.name} is aligned to {memory.aligned_bytes} only"
+            )
+        odd = agent.spread(index) % width != 0
+        odd = odd if mask is None else odd & mask
+        if odd.any():
+            lane = int(np.argmax(odd))
+            raise ProtocolError(
+                f"{self.where(agent)}: {memory.name}[{int(agent.spread(index)[lane])}] starts a "
+                f"vector of {width} elements; needs a multiple of {width}, in "
+                f"{self.thread(agent, lane)}"
+            )
+
+    # barriers --------------------------------------------------------------------------------
+
+    def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """Meet the other threads of the block."""
+        if agent.mask is not None and self.monitor is None:
+            arrived = agent.mask.reshape(self.blocks, self.threads)
+            split = arrived.any(axis=1) & ~arrived.all(axis=1)
+            if split.any():
+                block = int(np.argmax(split))
+                absent = block * self.threads + int(np.argmin(arrived[block]))
+                raise ProtocolError(
+                    f"{self.where(agent)}: {what} in divergent code, a deadlock; "
+                    f"{self.thread(agent, absent)} does not arrive"
+                )
+        if self.monitor is not None:
+            yield from self.monitor.barrier(agent, what)
+
+    def thread(self, agent: Agent, lane: int) -> str:
+        """Return block and thread coordinates of a lane for an error text."""
+        at = {n: int(agent.spread(agent.env.get(n, 0))[lane]) for n in _COORDINATES}
+        block = ", ".join(str(at[n]) for n in ("bx", "by", "bz"))
+        thread = ", ".join(str(at[n]) for n in ("tx", "ty", "tz"))
+        return f"block ({block}) thread ({thread})"
+
+
+_COORDINATES = ("bx", "by", "bz", "tx", "ty", "tz")
+
+
+def _touched(agent: Agent, where: Any, mask: Mask, width: int) -> Array:
+    """Return flat addresses of the active lanes, shape (active, width)."""
+    flat = agent.spread(where)
+    return lane_columns(flat if mask is None else flat[mask], width)
+
+
+def describe(stmt: object) -> str:
+    """Return one line that recognises a statement: its class and its scalar fields."""
+    fields = getattr(stmt, "__dataclass_fields__", {})
+    parts = [f"{n}={v}" for n in fields if isinstance(v := getattr(stmt, n), str | int) and v != ""]
+    return f"{type(stmt).__name__}({', '.join(parts)})"

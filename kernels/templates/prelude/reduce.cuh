@@ -1,0 +1,75 @@
+// Reductions of one value across threads. `op` is associative and commutative; every function
+// combines in an order fixed by the block's shape, so results do not change from run to run.
+
+// The value of `v` in the lane whose number differs by the bits of `bits`.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(unsigned group, T v, int bits) {
+  if constexpr (sizeof(T) == 8 || sizeof(T) == 4)
+    return __shfl_xor_sync(group, v, bits);
+  else
+    return T(__shfl_xor_sync(group, int(v), bits));
+}
+
+// All-reduce over groups of `width` consecutive lanes; groups need not be converged.
+template <int width, class T, class Op>
+__device__ __forceinline__ T warp_allreduce(T v, Op op) {
+  unsigned group = ~0u;
+  if constexpr (width < 32) {
+    const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    group = ((1u << width) - 1) << (thread % 32 / width * width);
+  }
+#pragma unroll
+  for (int bits = width / 2; bits > 0; bits /= 2) v = op(v, shuffle_xor(group, v, bits));
+  return v;
+}
+
+// All-reduce over the threads of a block that differ only along the chosen axes. Rows of whole
+// warps are reduced by shuffles first, then one value per warp meets in `scratch`; other shapes
+// put one value per thread there.
+template <bool along_x, bool along_y, bool along_z, class T, class Op>
+__device__ __forceinline__ T block_allreduce(T v, T* scratch, Op op, int block_x, int block_y, int block_z) {
+  const bool by_warp = along_x && block_x % 32 == 0;
+  const int lanes = by_warp ? 32 : 1;
+  if (by_warp) v = warp_allreduce<32>(v, op);
+  const int row = block_x / lanes, plane = row * block_y;  // exchange slots per row and per plane
+  const int x = threadIdx.x / lanes, y = threadIdx.y, z = threadIdx.z;
+  if (threadIdx.x % lanes == 0) scratch[x + row * y + plane * z] = v;
+  __syncthreads();
+  const int x0 = along_x ? 0 : x, x1 = along_x ? row : x + 1;
+  const int y0 = along_y ? 0 : y, y1 = along_y ? block_y : y + 1;
+  const int z0 = along_z ? 0 : z, z1 = along_z ? block_z : z + 1;
+  v = scratch[x0 + row * y0 + plane * z0];
+#pragma unroll 1
+  for (int k = z0; k < z1; ++k)
+#pragma unroll 1
+    for (int j = y0; j < y1; ++j)
+#pragma unroll 4
+      for (int i = x0; i < x1; ++i)
+        if (i != x0 || j != y0 || k != z0) v = op(v, scratch[i + row * j + plane * k]);
+  __syncthreads();  // scratch may be written again
+  return v;
+}
+
+// Publishes `v` as partial `rank` of its segment and takes a ticket. The block with the last
+// ticket combines all ranks in order, leaves the counter at zero and returns true.
+template <class T, class Op>
+__device__ __forceinline__ bool grid_allreduce(T& v, T* partials, unsigned* counter, Op op, long long rank, long long ranks, long long segment, long long slot, long long slots, bool when) {
+  __shared__ bool last;
+  T* const mine = partials + segment * ranks * slots + slot;
+  if (when) mine[rank * slots] = v;
+  __syncthreads();  // the partials of this block are written
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+    __threadfence();  // release: they are visible before the ticket is
+    last = atomicInc(counter + segment, unsigned(ranks - 1)) == unsigned(ranks - 1);
+    __threadfence();  // acquire: partials of the blocks with earlier tickets
+  }
+  __syncthreads();  // the ticket is known to the block
+  const bool is_last = last;
+  if (is_last && when) {
+    v = mine[0];
+#pragma unroll 4
+    for (long long r = 1; r < ranks; ++r) v = op(v, mine[r * slots]);
+  }
+  __syncthreads();  // `last` may be written again
+  return is_last;
+}
