@@ -1,0 +1,71 @@
+// Functions that the CUDA texts of the op table name; each has its meaning in fuser/ops/meanings.py.
+// Needs types.cuh.
+
+// -- NaN-propagating extrema; -0 < +0 ------------------------------------------------------------
+template <class T> __device__ __forceinline__ T max_nan(T a, T b) { return a > b ? a : b; }
+template <class T> __device__ __forceinline__ T min_nan(T a, T b) { return a < b ? a : b; }
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+__device__ __forceinline__ double max_nan(double a, double b) {
+  return a != a || b != b ? a + b : fmax(a, b);
+}
+__device__ __forceinline__ double min_nan(double a, double b) {
+  return a != a || b != b ? a + b : fmin(a, b);
+}
+template <class T> __device__ __forceinline__ T relu(T x) { return max_nan(x, (T)0); }
+
+// -- predicates ----------------------------------------------------------------------------------
+__device__ __forceinline__ bool sign_bit(float x) { return __float_as_int(x) < 0; }
+__device__ __forceinline__ bool sign_bit(double x) { return __double_as_longlong(x) < 0; }
+template <class T> __device__ __forceinline__ bool sign_bit(T x) { return (i64)x < 0; }
+__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < INF_F32; }
+__device__ __forceinline__ bool is_finite(double x) { return fabs(x) < INF_F64; }
+__device__ __forceinline__ bool is_inf(float x) { return fabsf(x) == INF_F32; }
+__device__ __forceinline__ bool is_inf(double x) { return fabs(x) == INF_F64; }
+__device__ __forceinline__ bool is_pos_inf(float x) { return x == INF_F32; }
+__device__ __forceinline__ bool is_pos_inf(double x) { return x == INF_F64; }
+__device__ __forceinline__ bool is_neg_inf(float x) { return x == -INF_F32; }
+__device__ __forceinline__ bool is_neg_inf(double x) { return x == -INF_F64; }
+
+// -- activations ---------------------------------------------------------------------------------
+// f32: results under 2^-126 may flush to zero (rcp.approx.ftz saves three instructions).
+__device__ __forceinline__ float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float sigmoid(float x) { return rcp_approx(1.0f + expf(-x)); }
+__device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+template <class T> __device__ __forceinline__ T silu(T x) { return x * sigmoid(x); }
+__device__ __forceinline__ float gelu(float x) { return x * (0.5f * erfcf(x * -0.707106781f)); }
+__device__ __forceinline__ double gelu(double x) {
+  return x * (0.5 * erfc(x * -0.70710678118654752));
+}
+// x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation for x << 0. log2(e) is folded in.
+__device__ __forceinline__ float gelu_tanh(float x) {
+  float t = x * fmaf(-0.102943240f, x * x, -2.30220819f);
+  return x * rcp_approx(1.0f + exp2_approx(t));
+}
+__device__ __forceinline__ double gelu_tanh(double x) {
+  return x * sigmoid(x * (1.5957691216057308 + 0.071354816272600248 * x * x));
+}
+
+// -- other float functions -----------------------------------------------------------------------
+__device__ __forceinline__ float frac(float x) { return x - truncf(x); }
+__device__ __forceinline__ double frac(double x) { return x - trunc(x); }
+template <class T> __device__ __forceinline__ T lerp(T a, T b, T weight) {
+  return weight < (T)0.5 ? a + weight * (b - a) : b - (b - a) * ((T)1 - weight);
+}
