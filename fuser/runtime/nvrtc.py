@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from fuser.core.errors import BackendError, CompileError
@@ -134,12 +135,11 @@ def nvrtc_version() -> tuple[int, int]:
 @cache
 def _nvrtc() -> Any:
     try:
-        from cuda.bindings import nvrtc
+        return import_module("cuda.bindings.nvrtc")
     except ImportError as error:
         raise BackendError(
-            f"NVRTC: {error}; install cuda-bindings and nvidia-cuda-nvrtc to compile kernels"
+            f"NVRTC: {error}; install cuda-python and nvidia-cuda-nvrtc to compile kernels"
         ) from error
-    return nvrtc
 
 
 def _compile(source: str, name: str, options: tuple[str, ...]) -> tuple[bytes, str | None, str]:
@@ -174,5 +174,7 @@ def _fetch(name: str, program: Any, what: str) -> bytes:
 def _checked(name: str, answer: tuple[Any, ...]) -> Any:
     result, *values = answer
     if int(result):
-        raise CompileError(f"kernel {name}: NVRTC failed with {result.name}; needed a working NVRTC")
+        raise CompileError(
+            f"kernel {name}: NVRTC failed with {result.name}; needed a working NVRTC"
+        )
     return values[0] if values else None

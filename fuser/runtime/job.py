@@ -1,0 +1,144 @@
+"""One run of a program: buffers made, kernels queued, results handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import InputError
+from fuser.kir.program import Buffer
+from fuser.runtime.arrays import ArrayKind, ArrayView
+from fuser.runtime.copies import copy_on_device, fetch, stage_in, zero
+from fuser.runtime.driver import synchronize
+from fuser.runtime.launch import LaunchRecord
+from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver, span_elems
+from fuser.runtime.plan import Layout, Plan, Roles
+
+Arrays: TypeAlias = dict[str, tuple[Any, ArrayView]]
+
+
+class Job:
+    """One call of `CudaProgram.run`, in the context of its GPU."""
+
+    def __init__(
+        self,
+        roles: Roles,
+        plan: Plan,
+        values: dict[str, Any],
+        records: tuple[LaunchRecord, ...],
+        device_id: int,
+    ) -> None:
+        self.roles = roles
+        self.plan = plan
+        self.values = values
+        self.records = records
+        self.device_id = device_id
+
+    def run_on_device(
+        self,
+        tensors: Mapping[str, ArrayView],
+        outputs: Mapping[str, ArrayView],
+        kind: ArrayKind,
+        stream: int,
+    ) -> Arrays:
+        """Run on arrays in device memory; outputs are made by the library `kind`."""
+        roles = self.roles
+        pooled: ArrayKind | None = kind if kind in ("torch", "cupy") else None
+        made: Arrays = {}
+        temporaries: list[Any] = []  # kept until the launches are queued
+        with (
+            Scratch(self.device_id, stream) as scratch,
+            allocating_on(kind, self.device_id, stream),
+        ):
+            views = dict(tensors)
+            for name, buffer in roles.buffers.items():
+                layout = self.plan.layouts[name]
+                if name in roles.returned:
+                    made[name] = self._output(buffer, layout, outputs.get(name), kind)
+                    views[name] = made[name][1]
+                elif pooled:
+                    flat = allocate(pooled, (layout.numel,), (1,), buffer.dtype, self.device_id)
+                    temporaries.append(flat)
+                    views[name] = replace(flat[1], shape=layout.shape, strides_elems=layout.strides)
+                else:
+                    views[name] = _scratch_view(scratch, layout, buffer.dtype)
+            self._queue(views, stream)
+        return {name: (deliver(array, kind, stream), view) for name, (array, view) in made.items()}
+
+    def run_on_host(
+        self,
+        tensors: Mapping[str, ArrayView],
+        outputs: Mapping[str, ArrayView],
+        kind: ArrayKind,
+        stream: int,
+    ) -> Arrays:
+        """Run on copies of host arrays; results are copied back when everything has run."""
+        roles = self.roles
+        with Scratch(self.device_id, stream) as scratch:
+            views = {
+                name: stage_in(view, scratch, f"input {name}") for name, view in tensors.items()
+            }
+            for name, buffer in roles.buffers.items():
+                views[name] = _scratch_view(scratch, self.plan.layouts[name], buffer.dtype)
+            self._queue(views, stream)
+            changed = roles.changed & set(tensors)
+            results = {
+                name: fetch(views[name], stream, f"output {name}")
+                for name in (*roles.returned, *changed)
+            }
+            synchronize(stream)
+        made: Arrays = {}
+        for name in roles.returned:
+            layout, buffer = self.plan.layouts[name], roles.buffers[name]
+            array, view = self._output(buffer, layout, outputs.get(name), kind, "cpu")
+            view.numpy()[...] = results[name]
+            made[name] = deliver(array, kind, stream), view
+        for name in changed:
+            tensors[name].numpy()[...] = results[name]
+        return made
+
+    def _output(
+        self,
+        buffer: Buffer,
+        layout: Layout,
+        given: ArrayView | None,
+        kind: ArrayKind,
+        device_name: str | None = None,
+    ) -> tuple[Any, ArrayView]:
+        if given is None:
+            place = device_name or self.device_id
+            return allocate(kind, layout.shape, layout.strides, buffer.dtype, place)
+        found = (given.dtype, given.shape, given.strides_elems)
+        wanted = (buffer.dtype, layout.shape, layout.strides)
+        if found != wanted or given.readonly:
+            raise InputError(
+                f"output {buffer.name}: {'read-only ' if given.readonly else ''}"
+                f"{found[0].short}{list(found[1])} with strides {found[2]}; "
+                f"needed a writable {wanted[0].short}{list(wanted[1])} with strides {wanted[2]}"
+            )
+        return given.owner, given
+
+    def _queue(self, views: Mapping[str, ArrayView], stream: int) -> None:
+        """Zero what must be zero, launch the kernels in order, then copy into aliased inputs."""
+        roles = self.roles
+        for name, buffer in roles.buffers.items():
+            if buffer.zeroed:
+                nbytes = self.plan.layouts[name].numel * buffer.dtype.nbytes
+                zero(views[name], nbytes, stream, f"buffer {name}")
+        values = self.values
+        values.update((name, view.pointer) for name, view in views.items())
+        for record, names, extents in zip(
+            self.records, roles.arguments, self.plan.launches, strict=True
+        ):
+            if extents is not None:
+                record.launch(*extents, [values[name] for name in names], stream)
+        for source, target in roles.copies:
+            what = f"output {source} into input {target}"
+            copy_on_device(views[target], views[source], stream, what)
+
+
+def _scratch_view(scratch: Scratch, layout: Layout, dtype: DataType) -> ArrayView:
+    numel = max(layout.numel, span_elems(layout.shape, layout.strides))
+    return scratch.view(layout.shape, layout.strides, numel, dtype)

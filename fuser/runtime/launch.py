@@ -1,0 +1,183 @@
+"""Kernel launches: argument slots packed in place, limits checked, one driver call.
+
+What is fixed for a kernel (slot layout, ``void**`` array, launch config) is built once in a
+`LaunchRecord`; a launch packs the values with one ``struct`` call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import LaunchError
+from fuser.runtime.driver import Function, check, driver
+
+ArgKind: TypeAlias = Literal[
+    "pointer", "bool", "i8", "u8", "u16", "i32", "i64", "f32", "f64"
+]  # u16 and u8 also carry the bits of 2-byte and 1-byte floats
+Dim3: TypeAlias = tuple[int, int, int]
+
+_SLOT_BYTES = 8
+_FORMAT: dict[ArgKind, str] = {
+    "pointer": "Q", "bool": "?7x", "i8": "b7x", "u8": "B7x", "u16": "H6x",
+    "i32": "i4x", "i64": "q", "f32": "f4x", "f64": "d",
+}  # fmt: skip
+
+GRID_LIMIT: Dim3 = (2**31 - 1, 65535, 65535)
+BLOCK_LIMIT: Dim3 = (1024, 1024, 64)
+
+
+def scalar_kind(dtype: DataType) -> ArgKind:
+    """Return how a scalar of `dtype` is passed by value."""
+    match dtype:
+        case DataType.Half | DataType.BFloat16:
+            return "u16"
+        case DataType.Float8_e4m3fn | DataType.Float8_e5m2:
+            return "u8"
+        case _:
+            short: ArgKind = dtype.short  # type: ignore[assignment]
+            return short
+
+
+def scalar_value(name: str, dtype: DataType, value: Any) -> int | float | bool:
+    """Round a Python number to `dtype` and return what its slot holds.
+
+    Raises
+    ------
+    LaunchError
+        If an integer does not fit.
+    """
+    if dtype.is_integer:
+        low, high = _integer_range(dtype)
+        if not low <= value <= high:
+            raise LaunchError(
+                f"scalar {name}: {value} does not fit {dtype!r}; needed {low} to {high}"
+            )
+        return int(value)
+    if dtype.kind == "bool":
+        return bool(value)
+    if dtype.nbytes == 8:
+        return float(value)
+    rounded = _round(dtype, value)
+    if dtype.nbytes == 4:
+        return float(rounded)
+    return int(rounded.view(f"u{dtype.nbytes}"))
+
+
+def _round(dtype: DataType, value: Any) -> Any:
+    import numpy as np
+
+    with np.errstate(over="ignore"):  # too large becomes inf, as a cast on the device would
+        return np.asarray(value, dtype=np.float64).astype(dtype.np)
+
+
+def _integer_range(dtype: DataType) -> tuple[int, int]:
+    bits = 8 * dtype.nbytes
+    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+class LaunchRecord:
+    """Everything about launching one kernel that does not change between launches.
+
+    Parameters
+    ----------
+    function
+        The loaded kernel.
+    kinds
+        Kinds of its parameters, in order.
+    dynamic_smem
+        Bytes of dynamic shared memory.
+    """
+
+    def __init__(self, function: Function, kinds: Sequence[ArgKind], dynamic_smem: int = 0) -> None:
+        if dynamic_smem:
+            function.allow_dynamic_shared(dynamic_smem)
+        self.function = function
+        self.slots = ArgumentSlots(kinds)
+        self._api = driver()
+        self._config = self._api.CUlaunchConfig()
+        self._config.sharedMemBytes = dynamic_smem
+        self._config.numAttrs = 0
+        self._lock = threading.Lock()  # slots and config are shared by all threads
+
+    def launch(self, grid: Dim3, block: Dim3, values: Sequence[Any], stream: int) -> None:
+        """Queue the kernel on `stream` of the current context.
+
+        Raises
+        ------
+        LaunchError
+            If an extent is out of range, a value does not fit its slot or the driver refuses.
+        """
+        check_extents(self.function, grid, block)
+        with self._lock:
+            self.slots.pack(self.function.name, values)
+            config = self._config
+            config.gridDimX, config.gridDimY, config.gridDimZ = grid
+            config.blockDimX, config.blockDimY, config.blockDimZ = block
+            config.hStream = stream
+            # The driver copies the arguments before it returns, so the slots may be reused.
+            answer = self._api.cuLaunchKernelEx(config, self.function.handle, self.slots.address, 0)
+        if answer[0]:
+            check(answer, f"kernel {self.function.name}: grid {grid}, block {block}")
+
+
+class ArgumentSlots:
+    """Eight bytes per argument and the ``void**`` array pointing at them.
+
+    Attributes
+    ----------
+    address
+        Address of the array; 0 when there are no arguments.
+    """
+
+    def __init__(self, kinds: Sequence[ArgKind]) -> None:
+        self.kinds = tuple(kinds)
+        count = len(self.kinds)
+        self._struct = struct.Struct("<" + "".join(_FORMAT[kind] for kind in self.kinds))
+        self.memory = ctypes.create_string_buffer(max(1, count) * _SLOT_BYTES)
+        start = ctypes.addressof(self.memory)
+        self._array = (ctypes.c_void_p * count)(*(start + _SLOT_BYTES * i for i in range(count)))
+        self.address = ctypes.addressof(self._array) if count else 0
+
+    def pack(self, kernel: str, values: Sequence[Any]) -> None:
+        """Write `values` into the slots."""
+        try:
+            self._struct.pack_into(self.memory, 0, *values)
+        except (struct.error, OverflowError) as error:
+            raise LaunchError(
+                f"kernel {kernel}: arguments {tuple(values)} do not fit ({error}); "
+                f"needed {self.kinds}"
+            ) from error
+
+
+def check_extents(function: Function, grid: Dim3, block: Dim3) -> None:
+    """Raise `LaunchError` when a grid or block extent is outside what the hardware takes."""
+    for what, extents, limits in (("grid", grid, GRID_LIMIT), ("block", block, BLOCK_LIMIT)):
+        for axis, extent, limit in zip("xyz", extents, limits, strict=True):
+            if not 1 <= extent <= limit:
+                raise LaunchError(
+                    f"kernel {function.name}: {what} extent {axis} is {extent}; needed 1 to {limit}"
+                )
+    threads = block[0] * block[1] * block[2]
+    if threads > function.max_threads:
+        raise LaunchError(
+            f"kernel {function.name}: block {block} has {threads} threads; "
+            f"needed at most {function.max_threads} ({function.registers} registers per thread)"
+        )
+
+
+def launch(
+    function: Function,
+    grid: Dim3,
+    block: Dim3,
+    dynamic_smem: int,
+    params: Sequence[tuple[ArgKind, Any]],
+    stream: int = 0,
+) -> None:
+    """Launch once without keeping a record (tests and tools; programs keep a `LaunchRecord`)."""
+    record = LaunchRecord(function, [kind for kind, _ in params], dynamic_smem)
+    record.launch(grid, block, [value for _, value in params], stream)

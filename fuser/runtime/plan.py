@@ -1,0 +1,105 @@
+"""What the size variables alone decide about a run: launch extents and buffer layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from fuser.core.expr import Expr, evaluate
+from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorParam
+from fuser.kir.program import Buffer, Program
+from fuser.runtime.launch import ArgKind, Dim3, scalar_kind
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A buffer for one size environment; `strides` in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the size variables alone decide: launch extents (None: nothing to do), buffers."""
+
+    launches: tuple[tuple[Dim3, Dim3] | None, ...]
+    layouts: Mapping[str, Layout]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the names of a program stand for, whatever the sizes.
+
+    Attributes
+    ----------
+    arguments
+        Names of each kernel's parameters, in order.
+    returned
+        Buffers the caller receives.
+    copies
+        ``(buffer, input)``: copies after the last kernel.
+    changed
+        Inputs that are written, by a kernel or by a copy.
+    """
+
+    buffers: Mapping[str, Buffer]
+    arguments: tuple[tuple[str, ...], ...]
+    returned: tuple[str, ...]
+    copies: tuple[tuple[str, str], ...]
+    changed: frozenset[str]
+
+
+def roles_of(program: Program) -> Roles:
+    """Read the roles of all names of `program`."""
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    returned = {b.buffer: None for b in program.outputs if b.returned and b.buffer in buffers}
+    copies = tuple((b.buffer, b.copy_into) for b in program.outputs if b.copy_into is not None)
+    written = {
+        param.name
+        for kernel in program.kernels
+        for param in kernel.params
+        if isinstance(param, TensorParam) and param.mode != "in"
+    }
+    return Roles(
+        buffers=buffers,
+        arguments=tuple(tuple(p.name for p in kernel.params) for kernel in program.kernels),
+        returned=tuple(returned),
+        copies=copies,
+        changed=frozenset(written | {target for _, target in copies}) - set(buffers),
+    )
+
+
+def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
+    """Evaluate every extent of `program`; a kernel whose grid has a zero extent is skipped."""
+
+    def extents(expressions: tuple[Expr, ...]) -> tuple[int, ...]:
+        return tuple(int(evaluate(e, env)) for e in expressions)
+
+    launches: list[tuple[Dim3, Dim3] | None] = []
+    for kernel in program.kernels:
+        grid, block = cast(Dim3, extents(kernel.grid)), cast(Dim3, extents(kernel.block))
+        launches.append(None if 0 in grid else (grid, block))
+    layouts = {
+        buffer.name: Layout(
+            extents(buffer.shape), extents(buffer.strides), int(evaluate(buffer.numel, env))
+        )
+        for buffer in program.buffers
+    }
+    return Plan(tuple(launches), layouts)
+
+
+def param_kinds(kernel: Kernel) -> tuple[ArgKind, ...]:
+    """Return how each parameter of `kernel` is passed."""
+    kinds: list[ArgKind] = []
+    for param in kernel.params:
+        match param:
+            case TensorParam():
+                kinds.append("pointer")
+            case ScalarParam():
+                kinds.append(scalar_kind(param.dtype))
+            case SizeParam():
+                kinds.append(kernel.index)
+    return tuple(kinds)
