@@ -1,0 +1,127 @@
+"""What both interpreter modes set up before a kernel's first statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.errors import InputError
+from fuser.core.expr import Expr, evaluate
+from fuser.kir.core import Kernel, ScalarParam, TensorParam
+from fuser.sim.agent import Agent, Array
+from fuser.sim.memory import Memory, flat_view, poison
+
+Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel with its sizes, arrays and scalars bound.
+
+    Attributes
+    ----------
+    env
+        Size variables of the kernel.
+    tensors
+        Global memories by parameter name.
+    scalars
+        Scalar parameters by name, as NumPy scalars of their dtype.
+    """
+
+    kernel: Kernel
+    grid: Extents
+    block: Extents
+    env: Mapping[str, int]
+    tensors: Mapping[str, Memory]
+    scalars: Mapping[str, Any]
+
+    @property
+    def threads(self) -> int:
+        """Threads per block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def shared(self, blocks: int) -> dict[str, Memory]:
+        """Return fresh, poisoned shared arrays for `blocks` blocks."""
+        return {
+            s.name: Memory(
+                s.name, s.dtype, poison(blocks * s.numel, s.dtype.np), s.numel, "shared",
+                aligned_bytes=s.align_bytes,
+            )
+            for s in self.kernel.shared
+        }  # fmt: skip
+
+    def agent(self, name: str, ids: NDArray[np.int64], tid: NDArray[np.int64]) -> Agent:
+        """Return the agent of threads `tid` (one per lane) of every block in `ids`."""
+        lanes = np.tile(tid, ids.size)
+        env: dict[str, Any] = dict(self.env)
+        blocks = ("bx", "by", "bz"), self.grid, np.repeat(ids, tid.size)
+        threads = ("tx", "ty", "tz"), self.block, lanes
+        for names, extents, linear in (blocks, threads):
+            for coordinate, extent in zip(names, extents, strict=True):
+                if extent == 1:
+                    env[coordinate] = 0
+                    continue
+                linear, value = np.divmod(linear, extent)
+                env[coordinate] = value
+        for coordinate in ("bx", "by", "bz"):
+            if ids.size == 1 and not isinstance(env[coordinate], int):
+                env[coordinate] = int(env[coordinate][0])
+        slot = np.repeat(np.arange(ids.size), tid.size)
+        return Agent(name, lanes, slot, env, dict(self.scalars))
+
+
+def bind(
+    kernel: Kernel,
+    env: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    scalars: Mapping[str, Any],
+) -> Launch:
+    """Bind a kernel to its arguments.
+
+    Raises
+    ------
+    InputError
+        An array is missing, has another dtype, or spans fewer elements than the kernel may touch.
+    """
+    tensors = {p.name: _tensor(kernel, p, env, arrays) for p in kernel.params if _is_tensor(p)}
+    values = {
+        p.name: p.dtype.np.type(scalars[p.name])
+        for p in kernel.params
+        if isinstance(p, ScalarParam)
+    }
+    grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
+    return Launch(kernel, grid, block, dict(env), tensors, values)
+
+
+def _is_tensor(p: object) -> bool:
+    return isinstance(p, TensorParam)
+
+
+def _extents(extents: Sequence[Expr], env: Mapping[str, int]) -> Extents:
+    x, y, z = (int(evaluate(e, env)) for e in extents)
+    return x, y, z
+
+
+def _tensor(
+    kernel: Kernel, p: Any, env: Mapping[str, int], arrays: Mapping[str, Array]
+) -> Memory:
+    array = arrays.get(p.name)
+    where = f"kernel {kernel.name}, tensor {p.name}"
+    if array is None:
+        raise InputError(f"{where}: no array; got {sorted(arrays)}")
+    if array.dtype != p.dtype.np:
+        raise InputError(f"{where}: dtype {array.dtype}; needs {p.dtype.np}")
+    data = flat_view(p.name, array)
+    numel = int(evaluate(p.numel, env))
+    if data.size < numel:
+        raise InputError(f"{where}: spans {data.size} elements; the kernel may touch {numel}")
+    return Memory(p.name, p.dtype, data, numel, "global", p.mode != "in", p.aligned_bytes)
