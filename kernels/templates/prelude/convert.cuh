@@ -53,27 +53,22 @@ template <> __device__ __forceinline__ bf16 round_to<bf16>(float x) {
   return y;
 }
 
-// The hardware saturates fp8; the overflow of convert.py (NaN, infinity) is put back afterwards.
-__device__ __forceinline__ u8 e4m3_overflow(u32 bits, float x) {
-  return fabsf(x) > 464.0f ? (u8)(bits | 0x7f) : (u8)bits;
-}
-__device__ __forceinline__ u8 e5m2_overflow(u32 bits, float x) {
-  return fabsf(x) >= 61440.0f ? (u8)((bits & 0x80) | 0x7c) : (u8)bits;
-}
+// The fp8 hardware saturates: what must become NaN does so before, what must become infinity after.
 #if __CUDA_ARCH__ >= 890
-__device__ __forceinline__ u16 e4m3_pair(float low, float high) {
+__device__ __forceinline__ u8 e4m3_bits(float x) {
   u16 y;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(high), "f"(low));
-  return y;
+  float kept = fabsf(x) > 464.0f ? NAN_F32 : x;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(kept));
+  return (u8)y;
 }
-__device__ __forceinline__ u16 e5m2_pair(float low, float high) {
+__device__ __forceinline__ u8 e5m2_bits(float x) {
   u16 y;
-  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(high), "f"(low));
-  return y;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(x));
+  return (u8)(fabsf(x) >= 61440.0f ? (y & 0x80) | 0x7c : y);
 }
 #else
-// Magnitude bits of |x| in a float of `mantissa` bits and exponent bias `bias`, not yet saturated:
-// below the smallest normal 2^(1 - bias) the sum with a power of two rounds at the right bit.
+// Bits of |x| in a float of `mantissa` bits and exponent bias `bias`, growing past its largest.
+// Below the smallest normal, 2^(1 - bias), adding a power of two rounds at the right bit.
 __device__ __forceinline__ u32 round_bits(float x, int mantissa, int bias) {
   u32 bits = __float_as_uint(x) & 0x7fffffff;
   if (bits < (u32)(128 - bias) << 23) {
@@ -84,27 +79,17 @@ __device__ __forceinline__ u32 round_bits(float x, int mantissa, int bias) {
   u32 rounded = bits + ((1u << (drop - 1)) - 1) + (bits >> drop & 1);
   return (rounded >> drop) - ((127 - bias) << mantissa);
 }
-__device__ __forceinline__ u32 soft_e4m3(float x) {
-  u32 y = x != x ? 0x7f : min(round_bits(x, 3, 7), 0x7eu);
-  return y | (__float_as_uint(x) >> 24 & 0x80);
+__device__ __forceinline__ u8 e4m3_bits(float x) {
+  u32 y = fabsf(x) <= 464.0f ? round_bits(x, 3, 7) : 0x7f;
+  return (u8)(y | (__float_as_uint(x) >> 24 & 0x80));
 }
-__device__ __forceinline__ u32 soft_e5m2(float x) {
-  u32 y = x != x ? 0x7f : min(round_bits(x, 2, 15), 0x7bu);
-  return y | (__float_as_uint(x) >> 24 & 0x80);
-}
-__device__ __forceinline__ u16 e4m3_pair(float low, float high) {
-  return (u16)(soft_e4m3(high) << 8 | soft_e4m3(low));
-}
-__device__ __forceinline__ u16 e5m2_pair(float low, float high) {
-  return (u16)(soft_e5m2(high) << 8 | soft_e5m2(low));
+__device__ __forceinline__ u8 e5m2_bits(float x) {
+  u32 y = x == x ? min(round_bits(x, 2, 15), 0x7cu) : 0x7f;
+  return (u8)(y | (__float_as_uint(x) >> 24 & 0x80));
 }
 #endif
-template <> __device__ __forceinline__ f8e4m3 round_to<f8e4m3>(float x) {
-  return {e4m3_overflow(e4m3_pair(x, 0.0f) & 0xff, x)};
-}
-template <> __device__ __forceinline__ f8e5m2 round_to<f8e5m2>(float x) {
-  return {e5m2_overflow(e5m2_pair(x, 0.0f) & 0xff, x)};
-}
+template <> __device__ __forceinline__ f8e4m3 round_to<f8e4m3>(float x) { return {e4m3_bits(x)}; }
+template <> __device__ __forceinline__ f8e5m2 round_to<f8e5m2>(float x) { return {e5m2_bits(x)}; }
 
 // -- Convert<To>::from(widened) ------------------------------------------------------------------
 template <class To> struct Convert {  // reduced floats

@@ -50,7 +50,21 @@ __device__ __forceinline__ float exp2_approx(float x) {
 __device__ __forceinline__ float sigmoid(float x) { return rcp_approx(1.0f + expf(-x)); }
 __device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 template <class T> __device__ __forceinline__ T silu(T x) { return x * sigmoid(x); }
-__device__ __forceinline__ float gelu(float x) { return x * (0.5f * erfcf(x * -0.707106781f)); }
+// x Phi(x), with Phi(-|x|) = exp(-x^2 / 2) P(t), t = 1 / (1 + 0.3 |x|): P is the minimax polynomial
+// of degree 8 without constant term, relative error 1.5e-7 down to where the result underflows.
+__device__ __forceinline__ float gelu(float x) {
+  float t = rcp_approx(fmaf(0.3f, fabsf(x), 1.0f));
+  float p = 0.0356748328f;
+  p = fmaf(p, t, -0.157203317f);
+  p = fmaf(p, t, 0.206353888f);
+  p = fmaf(p, t, -0.0536839850f);
+  p = fmaf(p, t, 0.128561795f);
+  p = fmaf(p, t, 0.0999134406f);
+  p = fmaf(p, t, 0.120753966f);
+  p = fmaf(p, t, 0.119629301f);
+  float tail = p * t * exp2_approx(x * x * -0.721347520f);
+  return x * (x < 0.0f ? tail : 1.0f - tail);
+}
 __device__ __forceinline__ double gelu(double x) {
   return x * (0.5 * erfc(x * -0.70710678118654752));
 }
