@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
@@ -144,15 +145,16 @@ _VECTOR: dict[BinOpKind, Callable[[Any, Any], Any]] = {
     "and": np.logical_and,
     "or": np.logical_or,
 }
+_WHERE: Callable[[Any, Any, Any], Any] = np.where
 
 
 def as_expr(value: object) -> Expr:
     """Turn an int (or an expression) into an expression; raise ``TypeError`` otherwise."""
     if isinstance(value, Const | Var | BinOp | Select):
         return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return Const(int(value))
-    raise TypeError(f"index expressions are made of ints, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"index expressions are made of ints, got {value!r}")
+    return Const(int(value))
 
 
 def binop(op: BinOpKind, lhs: object, rhs: object) -> Expr:
@@ -286,9 +288,9 @@ def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
             return _VECTOR[op](a, b)
         case Select(cond, if_true, if_false):
             c = evaluate(cond, env)
-            if isinstance(c, int | np.bool_):
+            if np.ndim(c) == 0:
                 return evaluate(if_true if c else if_false, env)
-            return np.where(c, evaluate(if_true, env), evaluate(if_false, env))
+            return _WHERE(c, evaluate(if_true, env), evaluate(if_false, env))
         case _:
             assert_never(e)
 
@@ -315,7 +317,7 @@ def variables(e: Expr) -> frozenset[str]:
     """Return the names of all variables in `e`."""
     if isinstance(e, Var):
         return frozenset((e.name,))
-    return frozenset().union(*(variables(c) for c in children(e)))
+    return frozenset[str]().union(*(variables(c) for c in children(e)))
 
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:

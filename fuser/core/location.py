@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 from dataclasses import dataclass
 from types import FrameType
 
@@ -33,7 +33,7 @@ class SourceLocation:
 
 def caller_location() -> SourceLocation | None:
     """Return the innermost frame outside this package, or None when there is none."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None:
