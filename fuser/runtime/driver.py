@@ -100,7 +100,7 @@ def driver() -> Any:
         (result,) = api.cuInit(0)
     except Exception as error:  # cuda.pathfinder found no libcuda
         raise BackendError(
-            f"CUDA driver: {error}; needed an NVIDIA driver, or use the interpreter"
+            f"CUDA driver: {str(error).rstrip('.')}; needed an NVIDIA driver, or use the interpreter"
         ) from error
     if int(result):
         raise BackendError(
