@@ -49,9 +49,9 @@ def _float_to_c(value: float) -> str:
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
     if np.isnan(rounded):
-        return "__int_as_float(0x7fc00000)"
+        return "NAN_F32"
     if np.isinf(rounded):
-        return f"__int_as_float({'0x7f800000' if value > 0 else '0xff800000'})"
+        return "INF_F32" if value > 0 else "-INF_F32"
     text = np.format_float_positional(rounded, trim="0")
     scientific = np.format_float_scientific(rounded, trim="0")
     return min(text, scientific, key=len) + "f"
@@ -59,10 +59,9 @@ def _float_to_c(value: float) -> str:
 
 def _double_to_c(value: float) -> str:
     if math.isnan(value):
-        return "__longlong_as_double(0x7ff8000000000000ll)"
+        return "NAN_F64"
     if math.isinf(value):
-        bits = "0x7ff0000000000000ll" if value > 0 else "0xfff0000000000000ull"
-        return f"__longlong_as_double({bits})"
+        return "INF_F64" if value > 0 else "-INF_F64"
     return repr(value)
 
 

@@ -1,0 +1,123 @@
+"""Checked mode: warps of a few blocks as agents, in a seeded random order, judged for races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.errors import ProtocolError
+from fuser.interp.launch import Launch, bind
+from fuser.kir.core import Kernel, TensorParam
+from fuser.kir.evaluate import run_body
+from fuser.sim.agent import Agent, Array, Wait
+from fuser.sim.machine import Machine
+from fuser.sim.races import RaceMonitor, deadlock
+
+WARP = 32
+
+
+def check_kernel(
+    kernel: Kernel,
+    env: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    scalars: Mapping[str, Any] | None = None,
+    *,
+    blocks: Sequence[int] | int = 4,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """Run some blocks of a kernel on copies of `arrays`; return the tensors it may write.
+
+    Parameters
+    ----------
+    blocks
+        Linear block numbers, or how many to take: the first, the last, and random ones between.
+    seed
+        Decides the interleaving; printed with every failure.
+
+    Raises
+    ------
+    ProtocolError
+        A race, a deadlock, an uninitialised read, an access out of bounds.
+    """
+    rng = np.random.default_rng(seed)
+    launch = bind(kernel, env, arrays, scalars or {})
+    tensors = {
+        name: replace(memory, data=memory.data.copy()) if memory.writable else memory
+        for name, memory in launch.tensors.items()
+    }
+    launch = replace(launch, tensors=tensors)
+    try:
+        with np.errstate(all="ignore"):
+            _run(launch, _choose_blocks(launch, blocks, rng), rng)
+    except ProtocolError as error:
+        raise ProtocolError(f"{error} (seed {seed})") from error
+    return {
+        name: np.lib.stride_tricks.as_strided(
+            memory.data, arrays[name].shape, arrays[name].strides
+        )
+        for name, memory in tensors.items()
+        if memory.writable
+    }
+
+
+def _choose_blocks(
+    launch: Launch, blocks: Sequence[int] | int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    if not isinstance(blocks, int):
+        return np.asarray(blocks, np.int64)
+    if launch.blocks <= blocks:
+        return np.arange(launch.blocks)
+    inner = rng.permutation(np.arange(1, launch.blocks - 1))[: max(0, blocks - 2)]
+    return np.sort(np.concatenate(([0, launch.blocks - 1][:blocks], inner)).astype(np.int64))
+
+
+def _run(launch: Launch, ids: NDArray[np.int64], rng: np.random.Generator) -> None:
+    kernel = launch.kernel
+    machine = Machine(
+        kernel.name,
+        launch.block,
+        ids.size,
+        {**launch.tensors, **launch.shared(ids.size)},
+        narrow_index=kernel.index == "i32",
+        track_registers=True,
+        interleaved=True,
+    )
+    agents = list(_warps(launch, ids))
+    holds_data = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}
+    machine.monitor = RaceMonitor(machine, agents, holds_data)
+    interleave(kernel.name, {a.name: run_body(kernel.body, machine, a) for a in agents}, rng)
+
+
+def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:
+    for slot, block in enumerate(ids):
+        for first in range(0, launch.threads, WARP):
+            tid = np.arange(first, min(first + WARP, launch.threads))
+            agent = launch.agent(
+                f"block {block} warp {first // WARP}", np.asarray([block]), tid
+            )
+            agent.slot += slot
+            yield agent
+
+
+def interleave(
+    kernel: str, programs: dict[str, Iterator[Wait]], rng: np.random.Generator
+) -> None:
+    """Advance agents in random order until all have finished."""
+    blocked: dict[str, Wait] = {}
+    finished = list[str]()
+    while programs:
+        runnable = [name for name in programs if name not in blocked or blocked[name].ready()]
+        if not runnable:
+            raise deadlock(kernel, blocked, finished)
+        name = runnable[int(rng.integers(len(runnable)))]
+        blocked.pop(name, None)
+        wait = next(programs[name], None)
+        if wait is None:
+            del programs[name]
+            finished.append(name)
+        elif not wait.ready():
+            blocked[name] = wait
