@@ -177,6 +177,8 @@ Attrs: TypeAlias = (
     | ReduceAttrs
 )
 
+NO_ATTRS = NoAttrs()
+
 _WITH_EXPRS = (SizeAttrs, SliceAttrs, PadAttrs, SplitDimAttrs, IotaAttrs)
 
 

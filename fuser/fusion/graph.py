@@ -6,6 +6,7 @@ networkx takes longer than importing the rest of the package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,7 +17,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Expr, Var, substitute, variables
 from fuser.core.location import SourceLocation
-from fuser.fusion.attrs import Attrs, ConstantAttrs, NoAttrs, attr_exprs, map_exprs
+from fuser.fusion.attrs import NO_ATTRS, Attrs, ConstantAttrs, attr_exprs, map_exprs
 from fuser.fusion.names import is_valid_name
 
 LEAVES = frozenset({"input", "scalar", "constant", "size"})
@@ -51,7 +52,7 @@ class Value:
     op: str
     dtype: DataType
     shape: tuple[Expr, ...]
-    attrs: Attrs = NoAttrs()
+    attrs: Attrs = NO_ATTRS
     location: SourceLocation | None = None
 
     @property
@@ -180,12 +181,12 @@ class FusionGraph:
         operands: Sequence[Value | str],
         dtype: DataType,
         shape: tuple[Expr, ...],
-        attrs: Attrs = NoAttrs(),  # noqa: B008 (a frozen record)
+        attrs: Attrs = NO_ATTRS,
         name: str | None = None,
         location: SourceLocation | None = None,
     ) -> Value:
         """Add a value and return it; raise `VerifyError` on a bad name or unknown operand."""
-        name = self._fresh(_PREFIX.get(op, "t")) if name is None else self._checked(name)
+        name = self.fresh(_PREFIX.get(op, "t")) if name is None else self._checked(name)
         names = tuple(_name(operand) for operand in operands)
         for operand in names:
             if operand not in self._values:
@@ -195,15 +196,16 @@ class FusionGraph:
         for index, operand in enumerate(names):
             self._g.add_edge(operand, name, key=index)
         self._values[name] = value
+        self._count += 1
         self._operands[name] = names
         self._order = None if self._order is None else (*self._order, value)
         self._key = None
         return value
 
-    def _fresh(self, prefix: str) -> str:
+    def fresh(self, prefix: str) -> str:
+        """Return a name that is not taken, e.g. ``t3`` for prefix ``t``; it is not reserved."""
         while (name := f"{prefix}{self._count}") in self._values:
             self._count += 1
-        self._count += 1
         return name
 
     def _checked(self, name: str) -> str:
@@ -298,7 +300,8 @@ class FusionGraph:
         constraints = self.constraints
         self._constraints = {}
         for c in constraints:
-            self.constrain(rewrite(c.lhs), rewrite(c.rhs), c.why, c.location)
+            why = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), c.why)
+            self.constrain(rewrite(c.lhs), rewrite(c.rhs), why, c.location)
 
     def copy(self) -> FusionGraph:
         """Return an independent copy."""

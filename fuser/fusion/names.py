@@ -28,7 +28,6 @@ tx ty tz bx by bz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 """
 
 
-
 def _functions_called() -> frozenset[str]:
     """Every identifier in the CUDA texts of the op tables, which a value must not shadow."""
     texts = [spec.text for spec in (*POINTWISE, *REDUCTIONS)]

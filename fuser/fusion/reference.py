@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.core.dtypes import DataType
-from fuser.core.expr import Const, Expr, evaluate as evaluate_expr
+from fuser.core.expr import Const, Expr
+from fuser.core.expr import evaluate as evaluate_expr
 from fuser.fusion.attrs import (
     BroadcastAttrs,
     CatAttrs,
@@ -206,5 +207,3 @@ def _pad(array: Array, widths: Sequence[tuple[int, ...]], fill: Array) -> Array:
         source.append(slice(low - before, high - before))
     out[tuple(target)] = array[tuple(source)]
     return out
-
-

@@ -70,33 +70,43 @@ def _verify_pointwise(where: str, value: Value, operands: tuple[Value, ...]) -> 
 
 
 def _verify_attrs(where: str, value: Value, operands: tuple[Value, ...]) -> None:
-    """Check that ranks of value, operand 0 and attributes fit."""
     rank = operands[0].rank if operands else 0
-    match value.attrs:
-        case InputAttrs(contiguity, stride_order):
-            fits = len(contiguity) == len(stride_order) == value.rank
-        case ConstantAttrs():
-            fits = value.rank == 0
-        case BroadcastAttrs(dims):
-            fits = len(dims) == rank and all(0 <= d < value.rank for d in dims)
-        case SqueezeAttrs(dims):
-            fits = value.rank == rank - len(dims)
-        case PermuteAttrs(dims):
-            fits = sorted(dims) == list(range(rank)) and value.rank == rank
-        case SliceAttrs(starts, strides):
-            fits = len(starts) == len(strides) == rank == value.rank
-        case PadAttrs(widths):
-            fits = len(operands) == 2 and operands[1].rank == 0 and len(widths) == rank
-        case CatAttrs(dim):
-            fits = dim < value.rank and all(o.rank == value.rank for o in operands)
-        case SplitDimAttrs(dim):
-            fits = dim < rank and value.rank == rank + 1
-        case ReduceAttrs(dims):
-            fits = value.rank == rank - len(dims) and list(dims) == sorted(set(dims))
-        case _:
-            fits = True
-    if not fits:
+    if not (_fits_view(value, rank) and _fits_joined(value, operands, rank)):
         raise VerifyError(
             f"{where}: rank {value.rank} with operands of ranks "
             f"{[o.rank for o in operands]} does not fit {value.attrs}"
         )
+
+
+def _fits_view(value: Value, rank: int) -> bool:
+    """Whether the ranks of value, operand 0 and attributes fit: one-operand views, reductions."""
+    match value.attrs:
+        case BroadcastAttrs(dims):
+            return len(dims) == rank and all(0 <= d < value.rank for d in dims)
+        case SqueezeAttrs(dims):
+            return value.rank == rank - len(dims)
+        case PermuteAttrs(dims):
+            return sorted(dims) == list(range(rank)) and value.rank == rank
+        case SliceAttrs(starts, strides):
+            return len(starts) == len(strides) == rank == value.rank
+        case SplitDimAttrs(dim):
+            return dim < rank and value.rank == rank + 1
+        case ReduceAttrs(dims):
+            return value.rank == rank - len(dims) and list(dims) == sorted(set(dims))
+        case _:
+            return True
+
+
+def _fits_joined(value: Value, operands: tuple[Value, ...], rank: int) -> bool:
+    """Whether the ranks fit: inputs, constants, and views of several operands."""
+    match value.attrs:
+        case InputAttrs(contiguity, stride_order):
+            return len(contiguity) == len(stride_order) == value.rank
+        case ConstantAttrs():
+            return value.rank == 0
+        case PadAttrs(widths):
+            return len(operands) == 2 and operands[1].rank == 0 and len(widths) == rank
+        case CatAttrs(dim):
+            return dim < value.rank and all(o.rank == value.rank for o in operands)
+        case _:
+            return True

@@ -143,9 +143,7 @@ def _split_dim(operand: Value, dim: int, factor: Expr, fill: Number, coords: Coo
     extent = operand.shape[dim]
     index = coords[dim] * factor + coords[dim + 1]
     exact = (
-        isinstance(extent, Const)
-        and isinstance(factor, Const)
-        and extent.value % factor.value == 0
+        isinstance(extent, Const) and isinstance(factor, Const) and extent.value % factor.value == 0
     )
     guard = TRUE if exact else less(index, extent)
     return Access((*coords[:dim], index, *coords[dim + 2 :]), guard, None if exact else fill)

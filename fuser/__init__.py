@@ -1,0 +1,8 @@
+"""fuser: tensor-op fusions compiled to CUDA kernels for Hopper GPUs."""
+
+from fuser.api import functions as ops
+from fuser.api.definition import FusionDefinition
+from fuser.api.fuse import fuse
+from fuser.core.dtypes import DataType
+
+__all__ = ["DataType", "FusionDefinition", "fuse", "ops"]

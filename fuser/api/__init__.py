@@ -1,0 +1,1 @@
+"""What users type: `FusionDefinition`, its operations, tensors, and `@fuse`."""

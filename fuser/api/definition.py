@@ -1,0 +1,430 @@
+"""`FusionDefinition`: the user builds a fusion graph here, then executes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from fuser.api.arrays import array_kind
+from fuser.api.extents import to_expr
+from fuser.api.layout import layout_from_promise, layout_from_strides
+from fuser.api.naming import names_from
+from fuser.api.ops import Ops
+from fuser.api.recording import Call, recorded
+from fuser.api.tensor import Handle, Number, Scalar, Tensor, Vector
+from fuser.core.dtypes import DataType
+from fuser.core.errors import DefinitionError, InputError
+from fuser.core.expr import ONE, Const, Expr
+from fuser.core.location import SourceLocation
+from fuser.fusion.attrs import (
+    NO_ATTRS,
+    Attrs,
+    BroadcastAttrs,
+    ConstantAttrs,
+    ScalarAttrs,
+)
+from fuser.fusion.dtypes import pointwise_types
+from fuser.fusion.graph import FusionGraph, Value
+from fuser.fusion.shapes import broadcast, shape_text, size_var, unify
+
+
+class FusionDefinition:
+    """A fusion under construction and, once defined, the thing to execute.
+
+    Attributes
+    ----------
+    fusion
+        The graph.
+    ops
+        The operations.
+    numpy_broadcasting
+        Whether pointwise operations insert leading dimensions as NumPy does (`@fuse`); otherwise
+        ranks must agree.
+    location
+        The user's line of the call in progress.
+    calls
+        What the user called, for `repr`.
+    """
+
+    prefix = ""
+
+    def __init__(self, *, numpy_broadcasting: bool = False) -> None:
+        self.fusion = FusionGraph()
+        self.ops = Ops(self)
+        self.numpy_broadcasting = numpy_broadcasting
+        self.returns_tuple = True
+        self.location: SourceLocation | None = None
+        self.calls: list[Call] = []
+        self.arguments: list[Tensor | Scalar | Vector] = []
+        self._handles: dict[str, Tensor | Scalar] = {}
+        self._constants: dict[tuple[str, str], str] = {}
+        self._closed = False
+
+    @property
+    def definition(self) -> FusionDefinition:
+        """The definition itself: where recorded calls go."""
+        return self
+
+    # ---- with ----------------------------------------------------------------------------
+
+    def __enter__(self) -> FusionDefinition:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish(sys._getframe(1).f_locals)
+
+    def finish(self, local_variables: Any = None) -> None:
+        """Close the definition; values take the names of the local variables that hold them."""
+        if local_variables:
+            self._rename(names_from(self, local_variables))
+        self._closed = True
+
+    def _rename(self, names: dict[str, str]) -> None:
+        self.fusion.rename_all(names)
+        for old, new in names.items():
+            self._handles[old].name = new
+        self._handles = {handle.name: handle for handle in self._handles.values()}
+
+    def check_open(self, call: str) -> None:
+        """Raise `DefinitionError` when the definition is finished."""
+        if self._closed:
+            raise DefinitionError(f"{call}: the definition is finished; call it inside `with`")
+
+    # ---- inputs --------------------------------------------------------------------------
+
+    @recorded
+    def define_tensor(
+        self,
+        shape: Sequence[int] | None = None,
+        contiguity: bool | Sequence[bool | None] | Sequence[int] = False,
+        dtype: DataType = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+        stride_order: Sequence[int] = (),
+        *,
+        sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Add an input tensor, by promise or by example.
+
+        Parameters
+        ----------
+        shape
+            Extents; -1 is known at execution only, 1 is a broadcast dimension.
+        contiguity
+            One bool, or per dimension in memory order: whether its stride is that of the next
+            inner dimension times its extent; ``None`` for broadcast and expanded dimensions.
+        stride_order
+            Per dimension its position from the innermost; row major when empty.
+        sizes, strides
+            An example (strides in elements) instead of `shape` and `contiguity`; also taken by
+            position. Extents stay symbolic unless `static_sizes`; 1 is always a broadcast.
+        is_cpu
+            A 0-d tensor in host memory.
+        """
+        if sizes is None and _is_ints(contiguity):
+            sizes, strides, shape = shape, contiguity, None  # type: ignore[assignment]
+        if sizes is not None:
+            layout = layout_from_strides(sizes, strides or (), is_cpu)
+            shape = [n if static_sizes or n == 1 else -1 for n in sizes]
+            extents = self._input_shape(shape)
+        else:
+            extents = self._input_shape([] if shape is None else shape)
+            layout = layout_from_promise(extents, contiguity, stride_order, is_cpu)
+        if is_cpu and extents:
+            raise DefinitionError(f"define_tensor: is_cpu with shape {shape}; a 0-d one is needed")
+        tensor = self._input("input", _checked_dtype(dtype), extents, layout)
+        self.arguments.append(tensor)
+        return tensor
+
+    def _input_shape(self, shape: Sequence[int]) -> tuple[Expr, ...]:
+        for d, n in enumerate(shape):
+            if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < -1:
+                raise DefinitionError(
+                    f"define_tensor: dimension {d} of {list(shape)} is {n!r}; -1, 1 or an extent "
+                    "is needed"
+                )
+        name = self.fusion.fresh("t")
+        return tuple(size_var(name, d) if n == -1 else Const(int(n)) for d, n in enumerate(shape))
+
+    def _input(self, op: str, dtype: DataType, shape: tuple[Expr, ...], attrs: Attrs) -> Any:
+        name = self.fusion.fresh("t" if op == "input" else "s")
+        value = self.fusion.add(op, (), dtype, shape, attrs, name, self.location)
+        return self.handle(value)
+
+    def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
+        """Add an input tensor with the dtype, rank and layout of an array of any library."""
+        kind = array_kind(tensor)
+        return self.define_tensor(
+            sizes=list(kind.sizes),
+            strides=list(kind.strides),
+            dtype=kind.dtype,
+            static_sizes=static_sizes,
+        )
+
+    @recorded
+    def define_scalar(
+        self, value: Number | DataType | None = None, dtype: DataType | None = None
+    ) -> Scalar:
+        """Add a scalar input (Double unless `dtype` is given), or a constant when `value` is."""
+        if isinstance(value, DataType):
+            value, dtype = None, value
+        if value is None:
+            scalar: Scalar = self._input(
+                "scalar", _checked_dtype(dtype or DataType.Double), (), ScalarAttrs()
+            )
+            self.arguments.append(scalar)
+            return scalar
+        constant: Scalar = self.handle(self._constant(value, dtype))
+        return constant
+
+    @recorded
+    def define_vector(self, n: int) -> Vector:
+        """Add `n` Int scalar inputs that are passed as one sequence."""
+        items = (self._input("scalar", DataType.Int, (), ScalarAttrs()) for _ in range(n))
+        vector = Vector(items)
+        self.arguments.append(vector)
+        return vector
+
+    # ---- outputs -------------------------------------------------------------------------
+
+    @recorded
+    def add_output(self, tv: Tensor, alias_input: Tensor | None = None) -> None:
+        """Make `tv` an output, written into the memory of `alias_input` when that is given.
+
+        An aliased output is not returned. The meaning is functional: every read of the input
+        sees the values from before the call.
+        """
+        value = self.tensor("add_output", tv)
+        if alias_input is None:
+            self.fusion.add_output(value)
+            return
+        target = self.tensor("add_output", alias_input)
+        what = f"add_output: {value.name} cannot alias {target.name}"
+        if target.op != "input":
+            raise DefinitionError(f"{what}: it is no input; an input tensor is needed")
+        taken = [o.value for o in self.fusion.outputs if o.alias_of == target.name]
+        if taken:
+            raise DefinitionError(
+                f"{what}: output {taken[0]} already does; one output per input is needed"
+            )
+        if value.dtype is not target.dtype:
+            raise DefinitionError(
+                f"{what}: dtypes are {value.dtype.name} and {target.dtype.name}; they must agree"
+            )
+        self._check_alias_shape(value, target, what)
+        self.fusion.add_output(value, target.name)
+
+    def _check_alias_shape(self, value: Value, target: Value, what: str) -> None:
+        known = all(isinstance(e, Const) for e in (*value.shape, *target.shape))
+        if value.rank != target.rank or (known and value.shape != target.shape):
+            raise DefinitionError(
+                f"{what}: shapes are {shape_text(value.shape)} and {shape_text(target.shape)}; "
+                "they must agree"
+            )
+        for d, (a, b) in enumerate(zip(value.shape, target.shape, strict=True)):
+            self.unify(a, b, f"{what}: dimension {d}")
+
+    # ---- execution -----------------------------------------------------------------------
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        *,
+        device: Any = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Run the fusion and return its outputs, aliased ones left out."""
+        from fuser.api.execute import execute
+
+        self._closed = True
+        return execute(self, inputs, device=device, backend=backend, **options)
+
+    def manual_execute(self, inputs: Sequence[Any], **options: Any) -> list[Any]:
+        """Run the fusion under the schedule set by hand."""
+        return self.execute(inputs, manual=True, **options)
+
+    def validate(
+        self,
+        inputs: Sequence[Any],
+        reference_outputs: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Run the fusion, compare with `reference_outputs` or the built-in float64 reference.
+
+        Raises
+        ------
+        ResultMismatchError
+            An output differs by more than its dtype and operations allow.
+        """
+        from fuser.api.validate import validate
+
+        return validate(self, inputs, reference_outputs, options)
+
+    def named_inputs(self, inputs: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return positional inputs as (arrays, scalars) by name; a vector is one sequence.
+
+        Raises
+        ------
+        InputError
+            The number of inputs or the length of a vector is wrong.
+        """
+        if len(inputs) != len(self.arguments):
+            raise InputError(
+                f"execute: got {len(inputs)} inputs; the definition has {len(self.arguments)}: "
+                f"{', '.join(map(_argument_name, self.arguments))}"
+            )
+        arrays: dict[str, Any] = {}
+        scalars: dict[str, Any] = {}
+        for argument, given in zip(self.arguments, inputs, strict=True):
+            if isinstance(argument, Tensor):
+                arrays[argument.name] = given
+            elif isinstance(argument, Scalar):
+                scalars[argument.name] = given
+            else:
+                scalars |= _vector_items(argument, given)
+        return arrays, scalars
+
+    def __repr__(self) -> str:
+        from fuser.api.repro import to_python
+
+        return to_python(self)
+
+    # ---- for the operations --------------------------------------------------------------
+
+    def handle(self, value: Value) -> Any:
+        """Return the user's object for a value of the graph."""
+        found = self._handles.get(value.name)
+        if found is None:
+            kind = Scalar if self.fusion.is_scalar(value) else Tensor
+            found = self._handles[value.name] = kind(self, value.name)
+        return found
+
+    def operand(self, op: str, item: Any) -> Value:
+        """Return the graph value of a tensor, scalar or Python number."""
+        if isinstance(item, Handle):
+            if item.fd is not self:
+                raise DefinitionError(
+                    f"{op}: operand {item.name} belongs to another FusionDefinition"
+                )
+            return item.value
+        if isinstance(item, np.generic):
+            item = item.item()
+        if isinstance(item, bool | int | float):
+            return self._constant(item, None)
+        raise DefinitionError(
+            f"{op}: operand {item!r} is a {type(item).__name__}; a tensor, a scalar or a number is "
+            "needed"
+        )
+
+    def tensor(self, op: str, item: Any) -> Value:
+        """Return the graph value of a tensor; raise `DefinitionError` on anything else."""
+        if isinstance(item, Tensor):
+            return self.operand(op, item)
+        raise DefinitionError(f"{op}: got {item!r}; a tensor of this fusion is needed")
+
+    def scalar_operand(self, what: str, item: Any) -> Value:
+        """Return the graph value of a scalar or Python number."""
+        value = self.operand(what, item)
+        if not self.fusion.is_scalar(value):
+            raise DefinitionError(f"{what}: value {value.name} is a tensor; a scalar is needed")
+        return value
+
+    def _constant(self, number: Number, dtype: DataType | None) -> Value:
+        default = {bool: DataType.Bool, int: DataType.Int}.get(type(number), DataType.Double)
+        key = (f"{type(number).__name__} {(dtype or default).name}", repr(number))
+        name = self._constants.get(key)
+        if name is not None and name in self.fusion:
+            return self.fusion.value(name)
+        value = self.fusion.add(
+            "constant", (), dtype or default, (), ConstantAttrs(number, dtype is None),
+            location=self.location,
+        )  # fmt: skip
+        self._constants[key] = value.name
+        return value
+
+    def unify(self, a: Expr, b: Expr, why: str) -> Expr:
+        """Return the extent that `a` and `b` share."""
+        return unify(self.fusion, a, b, why, self.location)
+
+    def unify_extent(self, a: Expr, extent: Any, why: str) -> Expr:
+        """As `unify`, for an extent as users write it."""
+        return self.unify(a, to_expr(self.fusion, extent, why), why)
+
+    def constrain(self, a: Expr, b: Expr, why: str) -> None:
+        """Require two extents to agree at execution."""
+        self.fusion.constrain(a, b, why, self.location)
+
+    def emit(
+        self,
+        op: str,
+        operands: Iterable[Value],
+        dtype: DataType,
+        shape: tuple[Expr, ...],
+        attrs: Attrs = NO_ATTRS,
+    ) -> Any:
+        """Add a value at the user's line and return its handle."""
+        value = self.fusion.add(op, tuple(operands), dtype, shape, attrs, None, self.location)
+        return self.handle(value)
+
+    def emit_pointwise(self, op: str, operands: Sequence[Any]) -> Any:
+        """Add a pointwise value of the op table: dtype and shape follow from the operands."""
+        values = [self.operand(op, item) for item in operands]
+        _, dtype = pointwise_types(self.fusion, op, values)
+        if self.numpy_broadcasting:
+            rank = max((v.rank for v in values), default=0)
+            values = [self._with_rank(v, rank) for v in values]
+        shape = broadcast(self.fusion, op, values, self.location)
+        return self.emit(op, values, dtype, shape)
+
+    def _with_rank(self, value: Value, rank: int) -> Value:
+        """Insert leading dimensions of extent 1; scalars stay as they are."""
+        missing = rank - value.rank
+        if missing == 0 or value.rank == 0:
+            return value
+        shape = (*(ONE,) * missing, *value.shape)
+        attrs = BroadcastAttrs(tuple(range(missing, rank)))
+        broadcasted: Value = self.emit("broadcast", (value,), value.dtype, shape, attrs).value
+        return broadcasted
+
+
+def _is_ints(item: Any) -> bool:
+    """Whether `item` is a non-empty sequence of ints: strides rather than contiguity."""
+    return (
+        isinstance(item, list | tuple)
+        and len(item) > 0
+        and all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in item)
+    )
+
+
+def _checked_dtype(dtype: Any) -> DataType:
+    if not isinstance(dtype, DataType):
+        raise DefinitionError(f"dtype is {dtype!r}; a DataType is needed")
+    return dtype
+
+
+def _argument_name(argument: Tensor | Scalar | Vector) -> str:
+    if isinstance(argument, Handle):
+        return argument.name
+    return f"[{', '.join(item.name for item in argument)}]"
+
+
+def _vector_items(vector: Vector, given: Any) -> dict[str, Any]:
+    listed = list(given) if isinstance(given, list | tuple) else [given]
+    if len(listed) != len(vector):
+        raise InputError(
+            f"input {_argument_name(vector)}: has {len(listed)} items; the definition says "
+            f"{len(vector)}"
+        )
+    return {item.name: n for item, n in zip(vector, listed, strict=True)}

@@ -1,0 +1,41 @@
+"""``fuser.ops``: every operation of ``fd.ops`` as a function.
+
+On tensors of a fusion (inside `@fuser.fuse` or ``with FusionDefinition()``) a function adds to that
+fusion; on plain arrays it runs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+from fuser.api.fuse import FusedFunction
+from fuser.api.ops import Ops, find_definition
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name.startswith("_") or name not in __dir__():
+        raise AttributeError(f"fuser.ops has no operation {name!r}")
+    return _function(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(n for n in dir(Ops) if hasattr(_method(n), "__wrapped__"))
+
+
+def _method(name: str) -> Any:
+    return getattr(Ops, name)
+
+
+@cache
+def _function(name: str) -> Callable[..., Any]:
+    @wraps(_method(name))
+    def function(*args: Any, **kwargs: Any) -> Any:
+        fd = find_definition(*args, *kwargs.values())
+        if fd is None:
+            return immediate(*args, **kwargs)
+        return getattr(fd.ops, name)(*args, **kwargs)
+
+    immediate = FusedFunction(function)
+    return function

@@ -1,0 +1,165 @@
+"""``@fuser.fuse``: a Python function on arrays becomes one fusion per kind of arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import update_wrapper
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fuser.api.arrays import array_kind
+from fuser.api.definition import FusionDefinition
+from fuser.api.ops import find_definition
+from fuser.api.tensor import Handle, Scalar, StaticNeededError, Tensor
+from fuser.core.dtypes import DataType
+from fuser.core.errors import DefinitionError
+from fuser.fusion.names import is_valid_name
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class FusedFunction:
+    """A Python function traced once per kind of its arguments, then executed as a fusion.
+
+    Arrays are symbolic: dtype, rank, extents of 1 and contiguity select the trace. Floats and ints
+    are passed at every call, unless the function needs an int while it is traced (a dimension, a
+    loop bound, a condition); such an int, and every other argument, is part of the trace.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._static: set[Path] = set()
+        self._traces: dict[Hashable, FusionDefinition] = {}
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the fusion on arrays; inside another trace, call the function itself."""
+        if find_definition(*args, *kwargs.values()) is not None:
+            return self.function(*args, **kwargs)
+        fd, inputs = self._traced(args, kwargs)
+        outputs = fd.execute(inputs)
+        return outputs[0] if len(outputs) == 1 and not fd.returns_tuple else tuple(outputs)
+
+    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
+        """Return the fusion that these arguments run."""
+        return self._traced(args, kwargs)[0]
+
+    def _traced(self, args: Any, kwargs: Any) -> tuple[FusionDefinition, list[Any]]:
+        leaves = dict(_leaves((), {"": args, **kwargs}))
+        while True:
+            inputs = {p: x for p, x in leaves.items() if self._is_input(p, x)}
+            key = tuple((p, _key(x, p in inputs)) for p, x in leaves.items())
+            fd = self._traces.get(key)
+            if fd is None:
+                try:
+                    fd = self._traces[key] = self._trace(args, kwargs, inputs)
+                except _Retry as retry:
+                    self._static |= retry.paths
+                    continue
+            return fd, list(inputs.values())
+
+    def _is_input(self, path: Path, leaf: Any) -> bool:
+        if _is_array(leaf):
+            return True
+        number = leaf.item() if isinstance(leaf, np.generic) else leaf
+        return type(number) in (int, float) and path not in self._static
+
+    def _trace(self, args: Any, kwargs: Any, inputs: dict[Path, Any]) -> FusionDefinition:
+        fd = FusionDefinition(numpy_broadcasting=True)
+        handles = {path: _define(fd, leaf) for path, leaf in inputs.items()}
+        tree = _replaced((), {"": args, **kwargs}, handles)
+        positional = tree.pop("")
+        try:
+            result = self.function(*positional, **tree)
+        except StaticNeededError as error:
+            paths = _inputs_of(error.scalar, handles)
+            if not paths:
+                raise
+            raise _Retry(paths) from None
+        fd.returns_tuple = isinstance(result, list | tuple)
+        for output in result if isinstance(result, list | tuple) else [result]:
+            if not isinstance(output, Tensor):
+                raise DefinitionError(
+                    f"{self.function.__name__}: returned {output!r}; a tensor or a tuple of "
+                    "tensors is needed"
+                )
+            fd.add_output(output)
+        fd.finish(self._names(positional, tree))
+        return fd
+
+    def _names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters that hold one tensor or scalar each."""
+        bound = inspect.signature(self.function).bind(*args, **kwargs).arguments
+        held = {name: item for name, item in bound.items() if isinstance(item, Handle)}
+        return {name: item for name, item in held.items() if is_valid_name(name)}
+
+
+def fuse(function: Callable[..., Any]) -> FusedFunction:
+    """Make `function` run as one fusion.
+
+    ``rewrite::``
+
+        @fuser.fuse
+        def silu_mul(x, y):
+            return fuser.ops.silu(x) * y
+
+        out = silu_mul(x_array, y_array)
+    """
+    return FusedFunction(function)
+
+
+class _Retry(Exception):
+    """The trace needs some scalar inputs as numbers."""
+
+    def __init__(self, paths: set[Path]) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+
+def _inputs_of(scalar: Scalar, handles: dict[Path, Any]) -> set[Path]:
+    """Return which scalar inputs `scalar` is computed from."""
+    names = scalar.fd.fusion.ancestors((scalar.name,))
+    return {p for p, h in handles.items() if isinstance(h, Scalar) and h.name in names}
+
+
+def _leaves(path: Path, tree: Any) -> Iterator[tuple[Path, Any]]:
+    if isinstance(tree, dict):
+        for name, item in tree.items():
+            yield from _leaves((*path, name), item)
+    elif isinstance(tree, list | tuple):
+        yield (*path, "len"), f"{type(tree).__name__} {len(tree)}"
+        for i, item in enumerate(tree):
+            yield from _leaves((*path, i), item)
+    else:
+        yield path, tree
+
+
+def _replaced(path: Path, tree: Any, handles: dict[Path, Any]) -> Any:
+    if isinstance(tree, dict):
+        return {name: _replaced((*path, name), item, handles) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        items = [_replaced((*path, i), item, handles) for i, item in enumerate(tree)]
+        return items if isinstance(tree, list) else tuple(items)
+    return handles.get(path, tree)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
+
+
+def _key(leaf: Any, is_input: bool) -> Hashable:
+    if _is_array(leaf):
+        return array_kind(leaf).key
+    if is_input:
+        return type(leaf.item() if isinstance(leaf, np.generic) else leaf)
+    return type(leaf), leaf if isinstance(leaf, Hashable) else repr(leaf)
+
+
+def _define(fd: FusionDefinition, leaf: Any) -> Any:
+    if not _is_array(leaf):
+        is_int = isinstance(leaf, int | np.integer)
+        return fd.define_scalar(DataType.Int if is_int else DataType.Double)
+    kind = array_kind(leaf)
+    return fd.define_tensor(sizes=kind.sizes, strides=kind.strides, dtype=kind.dtype)

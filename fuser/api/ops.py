@@ -1,0 +1,116 @@
+"""``fd.ops``: the operations of a fusion; pointwise ones come from the op table, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser.api.composites import Composites
+from fuser.api.creation_ops import CreationOps
+from fuser.api.recording import recorded
+from fuser.api.reduction_ops import ReductionOps
+from fuser.api.tensor import Handle, Operand, Scalar, Tensor
+from fuser.api.view_ops import ViewOps
+from fuser.core.dtypes import DataType
+from fuser.core.errors import DefinitionError
+from fuser.ops import POINTWISE, OpSpec
+
+if TYPE_CHECKING:
+    from fuser.api.definition import FusionDefinition
+
+
+class Ops(ViewOps, ReductionOps, CreationOps, Composites):
+    """The operations of one `FusionDefinition`.
+
+    Every row of the op table is a method taking its operands in order (tensors, scalars or Python
+    numbers). Ranks of tensors must agree; a dimension of extent 1 stretches.
+    """
+
+    prefix = "ops."
+
+    def __init__(self, definition: FusionDefinition) -> None:
+        self.definition = definition
+
+    @recorded
+    def cast(self, a: Operand, dtype: DataType) -> Any:
+        """Convert to `dtype`; the only operation that narrows a float."""
+        if not isinstance(dtype, DataType):
+            raise DefinitionError(f"cast: dtype is {dtype!r}; a DataType is needed")
+        value = self.definition.operand("cast", a)
+        return self.definition.emit("cast", (value,), dtype, value.shape)
+
+    @recorded
+    def clamp(self, a: Operand, min: Operand | None = None, max: Operand | None = None) -> Any:
+        """Limit to the range from `min` to `max`, either of which may be left out."""
+        if min is not None and max is not None:
+            return self.pointwise("clamp", (a, min, max))
+        if min is None and max is None:
+            raise DefinitionError("clamp: neither min nor max is given; at least one is needed")
+        if min is not None:
+            return self.pointwise("maximum", (a, min))
+        return self.pointwise("minimum", (a, max))
+
+    @recorded
+    def addcmul(self, a: Operand, b: Operand, c: Operand, value: Operand = 1) -> Any:
+        """Return ``a + value * b * c``."""
+        return self.pointwise("addcmul", (a, b, c, value))
+
+    @recorded
+    def gelu(self, a: Operand, approximate: str = "none") -> Any:
+        """Gaussian error linear unit; `approximate` is ``"none"`` (erf) or ``"tanh"``."""
+        names = {"none": "gelu", "tanh": "gelu_tanh"}
+        if approximate not in names:
+            raise DefinitionError(f"gelu: approximate is {approximate!r}; 'none' or 'tanh' needed")
+        return self.pointwise(names[approximate], (a,))
+
+    @recorded
+    def where(self, c: Operand, a: Operand, b: Operand) -> Any:
+        """Return `a` where `c` holds, else `b`; `c` is Bool."""
+        condition = self.definition.operand("where", c)
+        if condition.dtype is not DataType.Bool:
+            raise DefinitionError(
+                f"where: condition {condition.name} has dtype {condition.dtype.name}; Bool is "
+                "needed"
+            )
+        return self.pointwise("where", (c, a, b))
+
+    def pointwise(self, op: str, operands: Sequence[Any]) -> Tensor | Scalar:
+        """Add one pointwise value."""
+        return self.definition.emit_pointwise(op, operands)
+
+    if TYPE_CHECKING:
+        # one method per row of the op table, attached below
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+def _method(spec: OpSpec) -> Callable[..., Any]:
+    """Return the method of one row of the op table."""
+
+    def method(self: Ops, *operands: Operand) -> Tensor | Scalar:
+        return self.pointwise(spec.name, operands)
+
+    names = ", ".join("abcdef"[: spec.arity])
+    method.__name__ = spec.name
+    method.__qualname__ = f"Ops.{spec.name}"
+    method.__doc__ = (
+        f"``{spec.name}({names})``, elementwise.\n\n"
+        f"Dtype rule: {spec.promotion} (see `fuser.ops.promotion`)."
+    )
+    return recorded(method)
+
+
+for _spec in POINTWISE:
+    if _spec.name not in vars(Ops):
+        setattr(Ops, _spec.name, _method(_spec))
+
+
+def find_definition(*arguments: Any) -> FusionDefinition | None:
+    """Return the definition that the first tensor or scalar among `arguments` belongs to."""
+    for argument in arguments:
+        if isinstance(argument, Handle):
+            return argument.fd
+        if isinstance(argument, list | tuple):
+            found = find_definition(*argument)
+            if found is not None:
+                return found
+    return None

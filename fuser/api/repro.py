@@ -1,0 +1,60 @@
+"""A definition as Python source that builds it again."""
+
+from __future__ import annotations
+
+import math
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fuser.api.tensor import Handle
+from fuser.core.dtypes import DataType
+
+if TYPE_CHECKING:
+    from fuser.api.definition import FusionDefinition
+    from fuser.api.recording import Call
+
+
+def to_python(fd: FusionDefinition) -> str:
+    """Print the calls the user made; executing the text defines an equal fusion as ``fd``."""
+    keyword = "numpy_broadcasting=True" if fd.numpy_broadcasting else ""
+    lines = [
+        "from fuser import DataType, FusionDefinition",
+        "",
+        f"with FusionDefinition({keyword}) as fd:",
+    ]
+    lines += [f"    {_assignment(call)}fd.{call.method}({_arguments(call)})" for call in fd.calls]
+    return "\n".join([*lines, *([] if fd.calls else ["    pass"])])
+
+
+def _assignment(call: Call) -> str:
+    """Print ``x = `` or ``(a, b) = ``; nothing for `add_output`."""
+    return "" if call.result is None else f"{_text(call.result)} = "
+
+
+def _arguments(call: Call) -> str:
+    positional = [_text(argument) for argument in call.args]
+    return ", ".join([*positional, *(f"{k}={_text(v)}" for k, v in call.kwargs.items())])
+
+
+def _text(item: Any) -> str:
+    match item:
+        case Handle():
+            return item.name
+        case DataType():
+            return repr(item)
+        case EllipsisType():
+            return "..."
+        case slice():
+            return f"slice({_text(item.start)}, {_text(item.stop)}, {_text(item.step)})"
+        case np.generic():
+            return _text(item.item())
+        case float() if not math.isfinite(item):
+            return f"float({str(item)!r})"
+        case tuple():
+            return f"({', '.join(map(_text, item))}{',' * (len(item) == 1)})"
+        case list():
+            return f"[{', '.join(map(_text, item))}]"
+        case _:
+            return repr(item)
