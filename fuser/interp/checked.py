@@ -15,6 +15,7 @@ from fuser.kir.core import Kernel, TensorParam
 from fuser.kir.evaluate import run_body
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import Machine
+from fuser.sim.memory import strided_view
 from fuser.sim.races import RaceMonitor, deadlock
 
 WARP = 32
@@ -56,9 +57,7 @@ def check_kernel(
     except ProtocolError as error:
         raise ProtocolError(f"{error} (seed {seed})") from error
     return {
-        name: np.lib.stride_tricks.as_strided(
-            memory.data, arrays[name].shape, arrays[name].strides
-        )
+        name: strided_view(memory.data, arrays[name].shape, arrays[name].strides)
         for name, memory in tensors.items()
         if memory.writable
     }

@@ -15,7 +15,7 @@ from fuser.kir.program import Buffer, Program
 from fuser.kir.stmts import DeclareRegisters
 from fuser.sim.agent import Array
 from fuser.sim.machine import Machine
-from fuser.sim.memory import poison
+from fuser.sim.memory import poison, strided_view
 
 LIVE_ELEMENTS = 1 << 18
 """Register elements of the widest array that are alive at once: small enough for caches."""
@@ -67,7 +67,7 @@ def allocate(buffer: Buffer, env: Mapping[str, int]) -> tuple[Array, Array]:
     strides = tuple(int(evaluate(e, env)) * dtype.itemsize for e in buffer.strides)
     if 0 in shape:
         return memory, np.empty(shape, dtype)
-    return memory, np.lib.stride_tricks.as_strided(memory, shape, strides)
+    return memory, strided_view(memory, shape, strides)
 
 
 def run_kernel(

@@ -59,7 +59,13 @@ def flat_view(name: str, array: Array) -> Array:
         )
     extents = zip(array.strides, array.shape, strict=True)
     numel = 1 + sum(s // itemsize * (n - 1) for s, n in extents if n > 1)
-    return np.lib.stride_tricks.as_strided(array, (numel,), (itemsize,))
+    return strided_view(array, (numel,), (itemsize,))
+
+
+def strided_view(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """View the memory at the start of `array`; `strides` are in bytes."""
+    bits = array.view(f"u{array.itemsize}")  # NumPy cannot restride the dtypes of ml_dtypes
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
 
 
 def _units(data: Array, width: int) -> Array:
