@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const
-from fuser.kir.core import Kernel, SharedArray, TensorParam
-from fuser.kir.core import walk_stmts
-from fuser.kir.stmts import BlockReduce, DeclareRegisters, Store, VectorLoad, VectorStore
+from fuser.kir.core import Kernel, SharedArray, TensorParam, walk_stmts
+from fuser.kir.stmts import BlockReduce, DeclareRegisters, GridReduce, Store, VectorLoad, VectorStore
 from fuser.kir.stmts.reduce import WARP
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -22,6 +22,8 @@ def verify_kernel(kernel: Kernel) -> None:
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, BlockReduce):
             _verify_scratch(kernel, stmt)
+        if isinstance(stmt, GridReduce):
+            _verify_workspace(kernel, stmt)
 
 
 def _verify_block(kernel: Kernel) -> None:
@@ -81,3 +83,17 @@ def _verify_scratch(kernel: Kernel, stmt: BlockReduce) -> None:
             f"kernel {kernel.name}: scratch {stmt.scratch} of BlockReduce({stmt.name}) has "
             f"{scratch.numel} elements; needs {needed}"
         )
+
+
+def _verify_workspace(kernel: Kernel, stmt: GridReduce) -> None:
+    dtypes = {p.name: p.dtype for p in kernel.params if isinstance(p, TensorParam)}
+    for role, name, dtype in (
+        ("partials", stmt.partials, stmt.dtype),
+        ("counter", stmt.counter, DataType.Int32),
+    ):
+        found = dtypes.get(name)
+        if found is not dtype:
+            raise VerifyError(
+                f"kernel {kernel.name}: {role} {name} of GridReduce({stmt.name}) is "
+                f"{f'a {found.short} tensor' if found else 'no parameter'}; needs {dtype.short}"
+            )

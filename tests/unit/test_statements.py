@@ -21,6 +21,7 @@ from fuser.kir.scalar import Literal
 from fuser.kir.stmts import (
     BlockReduce,
     For,
+    GridReduce,
     If,
     Store,
     VectorLoad,
@@ -136,6 +137,10 @@ def _kernel(*body, block=(Const(64), ONE, ONE), shared=(), mode="out"):
     return Kernel("k", params, shared, (ONE, ONE, ONE), block, "i32", body)
 
 
+def _grid_reduce(partials, counter):
+    return GridReduce("v", "sum", F32, partials, counter, I, N, I, I, N, "last")
+
+
 _REDUCE = BlockReduce("v", "sum", F32, ("x",), "s")
 
 
@@ -173,6 +178,14 @@ _REDUCE = BlockReduce("v", "sum", F32, ("x",), "s")
         (
             _kernel(_REDUCE, shared=(SharedArray("s", F32, 2),), block=(N, ONE, ONE)),
             r"^kernel k: scratch s of BlockReduce\(v\) has 2 elements; needs 1024$",
+        ),
+        (
+            _kernel(_grid_reduce("z", "y")),
+            r"^kernel k: partials z of GridReduce\(v\) is no parameter; needs f32$",
+        ),
+        (
+            _kernel(_grid_reduce("y", "y")),
+            r"^kernel k: counter y of GridReduce\(v\) is a f32 tensor; needs i32$",
         ),
     ],
 )

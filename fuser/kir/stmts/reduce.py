@@ -123,6 +123,10 @@ class GridReduce(Stmt):
 
     Attributes
     ----------
+    partials
+        Tensor of `dtype` with segments * ranks * slots elements.
+    counter
+        Int32 tensor with one element per segment, zero before the launch.
     is_last
         Name of the flag variable it defines.
     when

@@ -53,14 +53,14 @@ __device__ __forceinline__ T block_allreduce(T v, T* scratch, Op op, int block_x
 // Publishes `v` as partial `rank` of its segment and takes a ticket. The block with the last
 // ticket combines all ranks in order, leaves the counter at zero and returns true.
 template <class T, class Op>
-__device__ __forceinline__ bool grid_allreduce(T& v, T* partials, unsigned* counter, Op op, long long rank, long long ranks, long long segment, long long slot, long long slots, bool when) {
+__device__ __forceinline__ bool grid_allreduce(T& v, T* partials, int* counter, Op op, long long rank, long long ranks, long long segment, long long slot, long long slots, bool when) {
   __shared__ bool last;
   T* const mine = partials + segment * ranks * slots + slot;
   if (when) mine[rank * slots] = v;
   __syncthreads();  // the partials of this block are written
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
     __threadfence();  // release: they are visible before the ticket is
-    last = atomicInc(counter + segment, unsigned(ranks - 1)) == unsigned(ranks - 1);
+    last = atomicInc((unsigned*)counter + segment, unsigned(ranks - 1)) == unsigned(ranks - 1);
     __threadfence();  // acquire: partials of the blocks with earlier tickets
   }
   __syncthreads();  // the ticket is known to the block
