@@ -1,0 +1,132 @@
+"""Run a fusion: bind inputs, find the program of their shape class, run it on a backend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fuser.api.pipeline import build_program
+from fuser.api.shape_class import ShapeClass, classify
+from fuser.core.errors import BackendError, InputError
+from fuser.fusion.bind import bind_sizes
+from fuser.kir.program import Program
+from fuser.runtime.arrays import ArrayView, view_of
+from fuser.runtime.driver import device_available
+
+if TYPE_CHECKING:
+    from fuser.api.definition import FusionDefinition
+    from fuser.runtime.executor import CudaProgram
+
+Backend: TypeAlias = Literal["cuda", "interpret"]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """The programs of one fusion, by shape class; CUDA images are made on first use."""
+
+    programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
+    cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, "CudaProgram"])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_COMPILED: WeakKeyDictionary[FusionDefinition, Compiled] = WeakKeyDictionary()
+
+
+def compiled_of(fd: FusionDefinition) -> Compiled:
+    """Return the compiled programs of a definition."""
+    return _COMPILED.setdefault(fd, Compiled())
+
+
+def choose_backend(requested: str | None, views: Sequence[ArrayView], device: Any) -> Backend:
+    """Return where to run: what was asked for, else the GPU when inputs or machine have one."""
+    if requested not in (None, "cuda", "interpret"):
+        raise BackendError(
+            f"backend {requested!r}: is not known; needed 'cuda', 'interpret' or None"
+        )
+    on_gpu = [v for v in views if v.device == "cuda"]
+    if requested == "interpret":
+        if on_gpu:
+            raise BackendError("backend 'interpret': an input is on a GPU; needed host arrays")
+        return "interpret"
+    if device_available():
+        return "cuda"
+    if requested == "cuda" or (device is not None and "cuda" in str(device)):
+        raise BackendError(
+            "backend 'cuda': no CUDA device on this machine; needed one, or backend='interpret'"
+        )
+    return "interpret"
+
+
+def execute(
+    fd: FusionDefinition,
+    inputs: Sequence[Any],
+    *,
+    device: Any = None,
+    backend: str | None = None,
+    stream: Any = None,
+    manual: bool = False,
+) -> list[Any]:
+    """Run `fd` on `inputs` and return its outputs, without those that alias an input."""
+    arrays, scalars = fd.named_inputs(inputs)
+    views = {name: input_view(name, array) for name, array in arrays.items()}
+    sizes = bind_sizes(fd.fusion, views, scalars)
+    where = choose_backend(backend, list(views.values()), device)
+    cls, strides = classify(fd.fusion, views, sizes)
+    env = {**sizes, **strides}
+    compiled = compiled_of(fd)
+    with compiled.lock:
+        program = compiled.programs.get(cls)
+        if program is None:
+            program = build_program(fd.fusion, cls, env)
+            compiled.programs[cls] = program
+    if where == "interpret":
+        return interpret(program, env, views, scalars)
+    return run_cuda(compiled, cls, program, env, views, scalars, stream, device)
+
+
+def input_view(name: str, array: Any) -> ArrayView:
+    """Return the view of an input; host arrays with negative strides are copied."""
+    view = view_of(array, what=f"input {name}")
+    if any(s < 0 for s in view.strides_elems):
+        view = view_of(np.ascontiguousarray(view.numpy()), what=f"input {name}")
+    return view
+
+
+def interpret(
+    program: Program, env: dict[str, int], views: dict[str, ArrayView], scalars: dict[str, Any]
+) -> list[Any]:
+    """Run on the NumPy interpreter."""
+    from fuser.interp.functional import run_program
+
+    if any(view.device != "cpu" for view in views.values()):
+        raise InputError("interpreter: an input is on a GPU; needed host arrays")
+    arrays = {name: view.numpy() for name, view in views.items()}
+    buffers = run_program(program, env, arrays, scalars)
+    return [buffers[o.buffer] for o in program.outputs if o.returned]
+
+
+def run_cuda(
+    compiled: Compiled,
+    cls: ShapeClass,
+    program: Program,
+    env: dict[str, int],
+    views: dict[str, ArrayView],
+    scalars: dict[str, Any],
+    stream: Any,
+    device: Any,
+) -> list[Any]:
+    """Run on the GPU, compiling first if this class is new."""
+    from fuser.codegen.emit import emit
+    from fuser.runtime.executor import CudaProgram
+
+    with compiled.lock:
+        binary = compiled.cuda.get(cls)
+        if binary is None:
+            binary = compiled.cuda[cls] = CudaProgram(program, emit)
+    results = binary.run(env, views, scalars, stream)
+    return [results[o.buffer][0] for o in program.outputs if o.returned]

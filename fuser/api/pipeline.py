@@ -1,0 +1,119 @@
+"""Compile a fusion for one shape class: segments, schedules, kernels, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser.api.shape_class import ShapeClass
+from fuser.core.expr import Expr, product
+from fuser.core.simplify import Facts, simplify
+from fuser.fusion.graph import FusionGraph
+from fuser.fusion.specialise import specialise
+from fuser.kir.core import Kernel
+from fuser.kir.program import Buffer, OutputBinding, Program
+from fuser.passes.layout import Layout, contiguous_strides
+from fuser.passes.manager import Observer
+from fuser.passes.pipeline import lower
+from fuser.schedule.recipes import Problem, choose
+from fuser.schedule.segment import Segment, segment
+
+
+@dataclass(slots=True)
+class _Build:
+    """State of one compilation."""
+
+    graph: FusionGraph
+    cls: ShapeClass
+    facts: Facts
+    sizes: Mapping[str, int]
+    observers: Sequence[Observer]
+
+
+def build_program(
+    graph: FusionGraph,
+    cls: ShapeClass,
+    sizes: Mapping[str, int],
+    name: str = "fusion",
+    observers: Sequence[Observer] = (),
+) -> Program:
+    """Return the kernels of `graph` for shape class `cls`.
+
+    Parameters
+    ----------
+    sizes
+        Sizes and strides of the first call: a hint for recipes.
+    """
+    graph = specialise(graph, {zero: 0 for zero in cls.zeros})
+    for observe in observers:
+        observe("fusion", graph)
+    build = _Build(graph, cls, Facts({}, dict(cls.multiples)), sizes, observers)
+    segments = segment(graph)
+    kernels: list[Kernel] = []
+    buffers: list[Buffer] = []
+    stores: dict[str, str] = {}
+    for i, part in enumerate(segments):
+        suffix = f"_{i}" if len(segments) > 1 else ""
+        kernel, temporaries = lower_segment(build, part, f"{name}{suffix}")
+        kernels.append(kernel)
+        stores |= part.stores
+        buffers += [output_buffer(part.graph, o.value) for o in part.graph.outputs]
+        buffers += temporaries
+    outputs = tuple(
+        OutputBinding(stores[o.value], o.alias_of, o.alias_of is None) for o in graph.outputs
+    )
+    inputs = tuple(v.name for v in graph.inputs)
+    return Program(name, inputs, tuple(buffers), tuple(kernels), outputs)
+
+
+def lower_segment(build: _Build, part: Segment, name: str) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """Schedule one segment by the first recipe that takes it, and lower it."""
+    layouts = segment_layouts(build, part)
+    problem = Problem(
+        part.graph,
+        {n: layout.strides for n, layout in layouts.items() if layout.mode == "in"},
+        {n: layout.aligned_bytes for n, layout in layouts.items() if layout.mode == "in"},
+        build.facts,
+        build.sizes,
+    )
+    schedule = choose(problem)
+    header = (*str(part.graph).splitlines(), "", *schedule.notes)
+    return lower(
+        name, part.graph, schedule, layouts, build.facts, build.cls.index, header,
+        build.observers,
+    )  # fmt: skip
+
+
+def segment_layouts(build: _Build, part: Segment) -> dict[str, Layout]:
+    """Return the layouts of a segment's inputs and outputs, inputs first."""
+    given = dict(build.cls.inputs)
+    layouts: dict[str, Layout] = {}
+    for value in part.graph.inputs:
+        if value.op != "input":
+            continue
+        if value.name in given:
+            known = given[value.name]
+            layouts[value.name] = Layout(value.shape, known.strides, "in", known.aligned_bytes)
+        else:
+            layouts[value.name] = Layout(value.shape, contiguous_strides(value.shape), "in")
+    for output in part.graph.outputs:
+        shape = part.graph.value(output.value).shape
+        layouts[output.value] = Layout(shape, contiguous_strides(shape), "out")
+    return layouts
+
+
+def output_buffer(graph: FusionGraph, name: str) -> Buffer:
+    """Return the contiguous buffer of an output."""
+    value = graph.value(name)
+    numel: Expr = simplify(product(value.shape), Facts())
+    return Buffer(name, value.dtype, value.shape, buffer_strides(value.shape), numel)
+
+
+def buffer_strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Return row-major strides, also of size-1 dimensions, as array libraries write them."""
+    strides: list[Expr] = []
+    step: Expr = product(())
+    for extent in reversed(shape):
+        strides.append(step)
+        step = step * extent
+    return tuple(reversed(strides))

@@ -1,0 +1,107 @@
+"""The shape class of a call: everything compiled code may rely on, and nothing else.
+
+Calls of one class run the same kernels. The class holds the stride pattern and alignment of every
+input, divisibility of the sizes that decide vector width, which sizes are zero, and the width of
+index arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuser.core.expr import ONE, ZERO, Expr, evaluate, product, variables
+from fuser.fusion.graph import FusionGraph
+from fuser.fusion.shapes import stride_var
+from fuser.kir.core import IndexType
+from fuser.runtime.arrays import ArrayView
+
+MAX_ALIGNMENT = 16
+INDEX_LIMIT = 2**31 - 2**21
+"""Largest element offset of 32-bit kernels; the slack holds indices of a rounded-up last tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputClass:
+    """Layout pattern of one input: strides over size and stride variables, alignment in bytes."""
+
+    strides: tuple[Expr, ...]
+    aligned_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeClass:
+    """See the module; hashable, the key under which compiled programs are kept."""
+
+    inputs: tuple[tuple[str, InputClass], ...]
+    multiples: tuple[tuple[str, int], ...]
+    zeros: frozenset[str]
+    index: IndexType
+
+
+def classify(
+    graph: FusionGraph, views: Mapping[str, ArrayView], sizes: Mapping[str, int]
+) -> tuple[ShapeClass, dict[str, int]]:
+    """Return the class of a call and the values of its stride variables."""
+    inputs: list[tuple[str, InputClass]] = []
+    env: dict[str, int] = {}
+    largest = 0
+    for name, view in views.items():
+        strides = stride_pattern(name, view, graph.value(name).shape, env)
+        inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT))))
+        span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
+        largest = max(largest, span)
+    zeros = frozenset(name for name, size in sizes.items() if size == 0 and "_size" in name)
+    for value in graph.values:
+        largest = max(largest, int(evaluate(product(value.shape), sizes)))
+    index: IndexType = "i64" if largest > INDEX_LIMIT else "i32"
+    multiples = {
+        name: k
+        for name in sorted(inner_sizes(graph) | env.keys())
+        if (k := power_of_two(abs({**sizes, **env}.get(name, 0)), MAX_ALIGNMENT)) > 1
+    }
+    return ShapeClass(tuple(inputs), tuple(multiples.items()), zeros, index), env
+
+
+def stride_pattern(
+    name: str, view: ArrayView, shape: tuple[Expr, ...], env: dict[str, int]
+) -> tuple[Expr, ...]:
+    """Return the strides as expressions, adding the values of stride variables to `env`.
+
+    A stride that equals the next inner dimension's stride times its extent is written as that
+    product, so that index arithmetic can merge the dimensions.
+    """
+    strides: list[Expr] = [ZERO] * len(shape)
+    order = sorted(
+        (d for d, e in enumerate(shape) if e != ONE and (view.shape[d] > 1)),
+        key=lambda d: (abs(view.strides_elems[d]), -d),
+    )
+    step, step_elems = ONE, 1
+    for d in [*order, *(d for d, e in enumerate(shape) if e != ONE and view.shape[d] <= 1)]:
+        actual = view.strides_elems[d]
+        if view.shape[d] > 1 and actual == 0:
+            continue
+        if view.shape[d] <= 1 or actual == step_elems:
+            strides[d] = step
+            step, step_elems = step * shape[d], step_elems * view.shape[d]
+        else:
+            strides[d] = stride_var(name, d)
+            env[stride_var(name, d).name] = actual
+            step, step_elems = strides[d] * shape[d], actual * view.shape[d]
+    return tuple(strides)
+
+
+def inner_sizes(graph: FusionGraph) -> frozenset[str]:
+    """Return the size variables in the last extent of any value: they decide vector width."""
+    names: set[str] = set()
+    for value in graph.values:
+        if len(value.shape) > 1:
+            inner = next((e for e in reversed(value.shape) if e != ONE), None)
+            if inner is not None:
+                names |= variables(inner)
+    return frozenset(names)
+
+
+def power_of_two(number: int, limit: int) -> int:
+    """Return the largest power of two, at most `limit`, that divides `number` (limit for 0)."""
+    return limit if number == 0 else min(limit, number & -number)

@@ -1,0 +1,1 @@
+"""Loop nests: loops, tensor statements and allocations, before any index exists."""

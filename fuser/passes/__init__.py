@@ -1,0 +1,1 @@
+"""Rewrites of the loop nest and of the kernel, one subject a file."""

@@ -1,0 +1,92 @@
+"""Where the elements of local and shared tensors live, derived from their loop domains.
+
+A tensor's buffer is indexed by its own loop axes: a register array by the serial axes right of the
+compute-at position, a shared array by those and by every thread axis. Axes that are not part of the
+buffer are promised to be the same for writer and reader; `locate` proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ZERO, Const, Expr, Var
+from fuser.core.simplify import Facts, prove_equal, simplify
+from fuser.schedule.kinds import MemoryType
+from fuser.schedule.schedule import TensorSchedule
+
+Coords = tuple[Expr, ...]
+
+
+def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
+    """Return the loop axes that index the buffer, slowest varying first."""
+    shared = ts.memory is MemoryType.shared
+
+    def indexes(j: int) -> bool:
+        axis = ts.domain.loop[j]
+        if axis.reduction or axis.parallel.is_grid:
+            return False
+        if axis.parallel.is_block:
+            return shared
+        return j >= ts.position
+
+    order = ts.allocation or tuple(range(len(ts.domain.loop)))
+    return tuple(j for j in order if indexes(j))
+
+
+def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
+    """Return the number of elements of the buffer; raise `ScheduleError` unless constant."""
+    size = 1
+    for j in buffer_axes(ts):
+        extent = simplify(ts.domain.loop[j].extent, facts)
+        if not isinstance(extent, Const):
+            raise ScheduleError(
+                f"{tensor}: lives in {ts.memory.value} memory and axis {j} has extent {extent}; a "
+                "constant extent is needed right of the compute-at position"
+            )
+        size *= extent.value
+    return size
+
+
+def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
+    """Return the element index in the buffer for given loop indices."""
+    index: Expr = ZERO
+    for j in buffer_axes(ts):
+        index = index * ts.domain.loop[j].extent + loops[j]
+    return simplify(index, facts)
+
+
+def locate(
+    tensor: str,
+    ts: TensorSchedule,
+    root: Coords,
+    shared_loops: Mapping[int, Expr],
+    facts: Facts,
+    reader: str,
+) -> Expr:
+    """Return the buffer index of the element with the given root coordinates.
+
+    Parameters
+    ----------
+    shared_loops
+        Index of each loop axis left of the compute-at position, as the reader sees it.
+
+    Raises
+    ------
+    ScheduleError
+        The reader is not (provably) in the iteration or thread that computed the element.
+    """
+    loops = tuple(simplify(e, facts) for e in ts.domain.forward(root))
+    axes = buffer_axes(ts)
+    for j, (axis, index) in enumerate(zip(ts.domain.loop, loops, strict=True)):
+        if j in axes or axis.reduction:
+            continue
+        expected = Var(axis.parallel.value) if axis.parallel.is_parallel else shared_loops.get(j)
+        if expected is None or not prove_equal(index, expected, facts):
+            what = "thread" if axis.parallel.is_parallel else "iteration"
+            raise ScheduleError(
+                f"{reader}: reads the element of {tensor} that {what} {index} of axis {j} "
+                f"({axis.parallel.name}) computes, but runs in {what} {expected}; inline {tensor} "
+                "further left or keep it in shared memory"
+            )
+    return buffer_index(ts, loops, facts)

@@ -1,0 +1,264 @@
+"""Lower one `Compute`: the element's coordinates, value, guard and store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, TRUE, ZERO, Expr, Var, all_of, substitute
+from fuser.core.simplify import Facts, guard_of, simplify
+from fuser.fusion.graph import Value
+from fuser.kir.core import SharedArray, Stmt
+from fuser.kir.program import Buffer
+from fuser.kir.scalar import Apply, Cast, Element, Literal, Ref
+from fuser.kir.scalar import Value as Scalar
+from fuser.kir.stmts import Assign, BlockReduce, DeclareScalar, Define, GridReduce, Store
+from fuser.kir.stmts.reduce import Axis
+from fuser.nest.build import materialised_operands
+from fuser.nest.nodes import Compute
+from fuser.ops import BY_REDUCTION
+from fuser.passes.buffers import buffer_index, buffer_size, locate
+from fuser.passes.expand import Coords, Expander
+from fuser.passes.guards import guarded
+from fuser.passes.launch import BLOCK, GRID
+from fuser.schedule.kinds import MemoryType, ParallelType
+from fuser.schedule.schedule import TensorSchedule
+
+if TYPE_CHECKING:
+    from fuser.passes.lower import Lowering, Scope
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+_AXIS: dict[str, Axis] = {"tx": "x", "ty": "y", "tz": "z"}
+
+
+@dataclass(slots=True)
+class ElementLowering:
+    """Lowers one statement of one tensor."""
+
+    state: Lowering
+    scope: Scope
+    node: Compute
+    root: Coords = ()
+
+    @property
+    def value(self) -> Value:
+        """The tensor's value in the fusion graph."""
+        return self.state.nest.graph.value(self.node.tensor)
+
+    @property
+    def ts(self) -> TensorSchedule:
+        """The tensor's schedule."""
+        return self.state.nest.schedule.tensors[self.node.tensor]
+
+    def lower(self) -> tuple[Stmt, ...]:
+        """Return the statements of this step."""
+        match self.node.step:
+            case "assign" | "combine":
+                return self.assign()
+            case "init":
+                return self.init()
+            case "finish":
+                return self.finish()
+
+    # ---- one element -----------------------------------------------------------------------
+
+    def assign(self) -> tuple[Stmt, ...]:
+        """Compute the element (or one operand element of a reduction) and keep it."""
+        scope, ts = self.scope, self.ts
+        root, inside = ts.domain.backward(self.node.loops, scope.facts)
+        guard = all_of(scope.guard, inside, *self.last_block_guards())
+        if ts.memory is not MemoryType.local:
+            guard = all_of(guard, self.state.elsewhere(scope.hardware))
+        guard = guard_of(guard, scope.facts)
+        facts = scope.facts.with_guard(guard)
+        self.root = tuple(simplify(r, facts) for r in root)
+        expander = Expander(self.state.nest.graph, self.read, self.state.fresh)
+        if self.node.step == "combine":
+            element = expander.operand(self.value, 0, self.root, TRUE, facts)
+            stored = self.combine(element)
+        else:
+            coords = self.coords(self.root)
+            stored = expander.compute(self.value, coords, TRUE, facts)
+        last = expander.stmts[-1] if expander.stmts else None
+        if isinstance(last, Define) and stored == Ref(last.name, last.dtype):
+            expander.stmts.pop()
+            stored = last.value
+        stmts = (*expander.stmts, *self.keep(stored, facts))
+        return guarded(guard, stmts, scope.facts)
+
+    def coords(self, root: Coords) -> Coords:
+        """Return the tensor's coordinates at root coordinates."""
+        env = {f"r{i}": e for i, e in enumerate(root)}
+        return tuple(substitute(c, env) for c in self.ts.coords)
+
+    def combine(self, element: Scalar) -> Scalar:
+        """Return the accumulator combined with one more element."""
+        dtype = self.state.storage_dtype(self.node.tensor)
+        if element.dtype is not dtype:
+            element = Cast(element, dtype)
+        return Apply(COMBINE[self.value.op], (self.kept(self.scope.facts), element), dtype)
+
+    def kept(self, facts: Facts) -> Scalar:
+        """Return the tensor's element at the current loop indices, as it is stored."""
+        name, dtype = self.node.tensor, self.state.storage_dtype(self.node.tensor)
+        if self.is_scalar(name):
+            return Ref(name, dtype)
+        return Element(name, buffer_index(self.ts, self.node.loops, facts), dtype)
+
+    def keep(self, stored: Scalar, facts: Facts) -> tuple[Stmt, ...]:
+        """Return the statement that puts a value where the tensor lives."""
+        name = self.node.tensor
+        if self.ts.memory is MemoryType.global_:
+            layout = self.state.layouts[name]
+            index = simplify(layout.address(self.coords(self.root)), facts)
+            return (Store(name, index, stored),)
+        if self.is_scalar(name):
+            return (Assign(name, stored),)
+        return (Store(name, buffer_index(self.ts, self.node.loops, facts), stored),)
+
+    def is_scalar(self, tensor: str) -> bool:
+        """Whether a tensor is one register of each thread."""
+        ts = self.state.nest.schedule.tensors[tensor]
+        if ts.memory is not MemoryType.local:
+            return False
+        return buffer_size(tensor, ts, self.state.nest.facts) == 1
+
+    # ---- operands --------------------------------------------------------------------------
+
+    def read(self, name: str, coords: Coords, guard: Expr, facts: Facts) -> Scalar | None:
+        """Return an element of an input or of a materialised tensor; None when inlined."""
+        state = self.state
+        value = state.nest.graph.value(name)
+        if value.op == "input":
+            index = simplify(state.layouts[name].address(coords), facts)
+            return Element(name, index, value.dtype, guard)
+        ts = state.nest.schedule.tensors.get(name)
+        if ts is None or name == self.node.tensor:
+            return None
+        dtype = state.storage_dtype(name)
+        index = locate(name, ts, self.root_of(name, ts, coords, facts), self.shared_loops(ts),
+                       facts, self.node.tensor)  # fmt: skip
+        kept: Scalar = Ref(name, dtype)
+        if not self.is_scalar(name):
+            kept = Element(name, index, dtype, guard)
+        return kept if dtype is value.dtype else Cast(kept, value.dtype)
+
+    def shared_loops(self, ts: TensorSchedule) -> dict[int, Expr]:
+        """Return the loops that a producer shares with this statement."""
+        return dict(enumerate(self.node.loops[: ts.position]))
+
+    def root_of(self, name: str, ts: TensorSchedule, coords: Coords, facts: Facts) -> Coords:
+        """Return root coordinates of a producer's element."""
+        mine = self.ts.root_of or self.node.tensor
+        if ts.root_of is not None and ts.root_of == mine:
+            env = {f"r{i}": e for i, e in enumerate(self.root)}
+            if tuple(simplify(substitute(c, env), facts) for c in ts.coords) == coords:
+                return self.root
+        known = dict(zip(ts.coords, coords, strict=True))
+        return tuple(known.get(Var(f"r{i}"), ZERO) for i in range(len(ts.domain.root)))
+
+    def last_block_guards(self) -> tuple[Expr, ...]:
+        """Return the flags of grid reductions whose result only the last block has."""
+        nest = self.state.nest
+        flags: list[Expr] = []
+        for name in materialised_operands(nest.graph, nest.schedule, self.node.tensor):
+            flag = self.state.last_block.get(name)
+            if flag is not None:
+                flags.append(Var(flag))
+                self.state.last_block[self.node.tensor] = flag
+        return tuple(dict.fromkeys(flags))
+
+    # ---- reductions ------------------------------------------------------------------------
+
+    def init(self) -> tuple[Stmt, ...]:
+        """Set the accumulator to the identity."""
+        if self.is_scalar(self.node.tensor):
+            home = self.ts.position
+            first = next(
+                (j for j, a in enumerate(self.ts.domain.loop) if a.reduction),
+                len(self.ts.domain.loop),
+            )
+            if first <= home or all(
+                a.parallel.is_parallel or a.extent == ONE for a in self.ts.domain.loop[home:first]
+            ):
+                return ()  # its declaration did
+        dtype = self.state.storage_dtype(self.node.tensor)
+        identity = Literal(BY_REDUCTION[self.value.op].identity(dtype), dtype)
+        return self.keep(identity, self.scope.facts)
+
+    def finish(self) -> tuple[Stmt, ...]:
+        """Combine the accumulators of the threads and blocks that share the reduction."""
+        reduced = [a.parallel for a in self.ts.domain.loop if a.reduction]
+        axes = tuple(_AXIS[p.value] for p in BLOCK if p in reduced)
+        grid = [p for p in GRID if p in reduced]
+        if not axes and not grid:
+            return ()
+        name, dtype = self.node.tensor, self.state.storage_dtype(self.node.tensor)
+        stmts: list[Stmt] = []
+        scalar = name
+        if not self.is_scalar(name):
+            scalar = self.state.fresh(f"{name}_total")
+            stmts.append(DeclareScalar(scalar, dtype, self.kept(self.scope.facts)))
+        if axes:
+            scratch = self.scratch(name, axes)
+            stmts.append(BlockReduce(scalar, self.value.op, dtype, axes, scratch))
+        if grid:
+            stmts.append(self.grid_reduce(scalar, grid))
+        if scalar != name:
+            stmts += self.keep(Ref(scalar, dtype), self.scope.facts)
+        return tuple(stmts)
+
+    def scratch(self, name: str, axes: tuple[Axis, ...]) -> str:
+        """Return the shared array through which warps exchange partial results."""
+        dtype, state = self.state.storage_dtype(name), self.state
+        scratch = f"scratch_{dtype.short}"
+        numel = BlockReduce.scratch_numel(state.launch.of(BLOCK), axes)
+        known = [s for s in state.shared if s.name == scratch]
+        numel = max([numel, *(s.numel for s in known)])
+        state.shared = [s for s in state.shared if s.name != scratch]
+        state.shared.append(SharedArray(scratch, dtype, numel))
+        return scratch
+
+    def grid_reduce(self, scalar: str, grid: list[ParallelType]) -> Stmt:
+        """Return the statement that combines across blocks, and reserve its workspace."""
+        state, launch = self.state, self.state.launch
+        name, dtype = self.node.tensor, state.storage_dtype(self.node.tensor)
+        rank: Expr = ZERO
+        ranks: Expr = ONE
+        segment: Expr = ZERO
+        segments: Expr = ONE
+        for kind in reversed(GRID):
+            extent, index = launch.extents.get(kind, ONE), Var(kind.value)
+            if extent == ONE:
+                continue
+            if kind in grid:
+                rank, ranks = rank * extent + index, ranks * extent
+            else:
+                segment, segments = segment * extent + index, segments * extent
+        slot: Expr = ZERO
+        slots: Expr = ONE
+        for kind in reversed(BLOCK):
+            extent = launch.extents.get(kind, ONE)
+            if extent != ONE:
+                slot, slots = slot * extent + Var(kind.value), slots * extent
+        if scalar != name:
+            raise ScheduleError(
+                f"{name}: {buffer_size(name, self.ts, state.nest.facts)} elements a thread are "
+                "reduced across blocks; bind or inline its axes until one is left"
+            )
+        facts = state.nest.facts
+        partials = Buffer(
+            f"{name}_partials", dtype, (), (), simplify(segments * ranks * slots, facts)
+        )
+        counter = Buffer(
+            f"{name}_arrivals", DataType.Int32, (), (), simplify(segments, facts), True
+        )
+        state.buffers += [partials, counter]
+        flag = state.fresh(f"{name}_last")
+        state.last_block[name] = flag
+        return GridReduce(
+            scalar, self.value.op, dtype, partials.name, counter.name,
+            rank, ranks, segment, slot, slots, flag,
+        )  # fmt: skip

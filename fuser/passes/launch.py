@@ -1,0 +1,55 @@
+"""The launch extents that the hardware-bound loops of a nest ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.core.expr import ONE, Expr, Var, less, maximum
+from fuser.core.simplify import Facts, prove_equal, simplify
+from fuser.nest.nodes import Loop, LoopNest, walk
+from fuser.schedule.kinds import ParallelType
+
+GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
+BLOCK = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchExtents:
+    """Extent of every hardware axis that a kernel uses."""
+
+    extents: dict[ParallelType, Expr]
+
+    def of(self, kinds: tuple[ParallelType, ...]) -> tuple[Expr, Expr, Expr]:
+        """Return the (x, y, z) extents of the grid or of a block."""
+        x, y, z = (self.extents.get(kind, ONE) for kind in kinds)
+        return x, y, z
+
+    @property
+    def used(self) -> tuple[ParallelType, ...]:
+        """Hardware axes with more than one index."""
+        return tuple(kind for kind, extent in self.extents.items() if extent != ONE)
+
+    def guard(self, loop: Loop, facts: Facts) -> Expr | None:
+        """Return the condition under which a hardware index is an iteration of `loop`."""
+        if prove_equal(loop.extent, self.extents[loop.parallel], facts):
+            return None
+        return less(loop_index(loop), loop.extent)
+
+
+def loop_index(loop: Loop) -> Expr:
+    """Return the variable of a loop as an expression."""
+    return Var(loop.var)
+
+
+def launch_extents(nest: LoopNest) -> LaunchExtents:
+    """Return the largest extent bound to each hardware axis."""
+    found: dict[ParallelType, Expr] = {}
+    for _, node in walk(nest.body):
+        if isinstance(node, Loop) and node.parallel.is_parallel:
+            extent = simplify(node.extent, nest.facts)
+            known = found.get(node.parallel)
+            if known is None or known == extent:
+                found[node.parallel] = extent
+            else:
+                found[node.parallel] = simplify(maximum(known, extent), nest.facts)
+    return LaunchExtents(found)

@@ -1,0 +1,77 @@
+"""What a kernel's body refers to: memories, scalars, index variables."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
+from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref, walk
+from fuser.kir.scalar import Value as Scalar
+from fuser.kir.stmts import For, GridReduce, Let
+
+HARDWARE = frozenset({"bx", "by", "bz", "tx", "ty", "tz"})
+_EXPR = (Const, Var, BinOp, Select)
+_SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
+
+
+def stmt_exprs(stmt: Stmt) -> list[Expr]:
+    """Return the index expressions among the fields of a statement, values included."""
+    found: list[Expr] = []
+    for f in fields(stmt):  # type: ignore[arg-type]
+        item = getattr(stmt, f.name)
+        if isinstance(item, _EXPR):
+            found.append(item)
+        elif isinstance(item, _SCALAR):
+            found += scalar_exprs(item)
+    return found
+
+
+def scalar_exprs(value: Scalar) -> list[Expr]:
+    """Return the index expressions inside a scalar value."""
+    found: list[Expr] = []
+    for node in walk(value):
+        match node:
+            case Element(index=index, guard=guard):
+                found += [index, guard]
+            case FromIndex(expr=expr):
+                found.append(expr)
+            case Choose(cond=cond):
+                found.append(cond)
+            case _:
+                pass
+    return found
+
+
+def stmt_scalars(stmt: Stmt) -> list[Scalar]:
+    """Return the scalar values among the fields of a statement."""
+    return [v for f in fields(stmt) if isinstance(v := getattr(stmt, f.name), _SCALAR)]  # type: ignore[arg-type]
+
+
+def mentioned(kernel: Kernel) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the names of ``(memories, scalars, free index variables)`` that `kernel` uses."""
+    memories: set[str] = set()
+    scalars: set[str] = set()
+    used: set[str] = set()
+    defined: set[str] = set(HARDWARE)
+    for stmt in walk_stmts(kernel.body):
+        memories |= {
+            name for f in ("memory", "partials", "counter") if (name := getattr(stmt, f, None))
+        }
+        for value in stmt_scalars(stmt):
+            for node in walk(value):
+                if isinstance(node, Element):
+                    memories.add(node.memory)
+                elif isinstance(node, Ref):
+                    scalars.add(node.name)
+        for expr in stmt_exprs(stmt):
+            used |= variables(expr)
+        if isinstance(stmt, For):
+            defined.add(stmt.var)
+        elif isinstance(stmt, Let):
+            defined.add(stmt.name)
+        elif isinstance(stmt, GridReduce):
+            defined.add(stmt.is_last)
+    for extent in (*kernel.grid, *kernel.block):
+        used |= variables(extent)
+    return frozenset(memories), frozenset(scalars), frozenset(used - defined)

@@ -1,0 +1,57 @@
+"""From one segment and its schedule to a kernel: the passes in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fuser.core.simplify import Facts
+from fuser.fusion.graph import FusionGraph
+from fuser.kir.core import IndexType, Kernel
+from fuser.kir.program import Buffer
+from fuser.nest.build import build_nest
+from fuser.nest.nodes import LoopNest
+from fuser.passes.guards import hoist_guards
+from fuser.passes.layout import Layout
+from fuser.passes.lower import lower_to_kernel
+from fuser.passes.manager import Observer, Pass, run_passes
+from fuser.passes.sync import InsertSyncs
+from fuser.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class HoistGuards:
+    """Move guards outward; see `fuser.passes.guards.hoist_guards`."""
+
+    name: ClassVar[str] = "hoist-guards"
+
+    def __call__(self, kernel: Kernel) -> Kernel:
+        """Rewrite the kernel's body."""
+        body = hoist_guards(kernel.body)
+        return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+NEST_PASSES: tuple[Pass[LoopNest], ...] = (InsertSyncs(),)
+KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(),)
+
+
+def lower(
+    name: str,
+    graph: FusionGraph,
+    schedule: Schedule,
+    layouts: Mapping[str, Layout],
+    facts: Facts,
+    index: IndexType,
+    header: tuple[str, ...] = (),
+    observers: Sequence[Observer] = (),
+) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """Lower a scheduled segment; also return the temporary buffers its kernel needs."""
+    nest = build_nest(name, graph, schedule, facts)
+    for observe in observers:
+        observe("nest", nest)
+    nest = run_passes(nest, NEST_PASSES, observers)
+    kernel, buffers = lower_to_kernel(nest, layouts, index, header)
+    for observe in observers:
+        observe("lower", kernel)
+    return run_passes(kernel, KERNEL_PASSES, observers), buffers

@@ -1,0 +1,192 @@
+"""Vector loops: element accesses that a loop makes to neighbours become one wide access.
+
+rewrite::
+
+    for v in [0, 8): y[i*8 + v] = f(x[i*8 + v])
+    ->
+    x_v[0:8] = x[i*8 : i*8+8]                  one 16-byte load
+    for v in [0, 8): y_v[v] = f(x_v[v])
+    y[i*8 : i*8+8] = y_v[0:8]                  one 16-byte store
+
+An access qualifies when its index is ``base + v`` with `base` provably a multiple of the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, TRUE, ZERO, BinOp, Const, Expr, Var, all_of, conjuncts, substitute
+from fuser.core.simplify import (
+    Facts,
+    coefficient_of,
+    is_multiple,
+    simplify,
+)
+from fuser.core.unroll import Unroll
+from fuser.kir.core import Stmt
+from fuser.kir.scalar import Element
+from fuser.kir.scalar import Value as Scalar
+from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
+from fuser.passes.guards import hoist_guards, split_guard
+from fuser.passes.rewrite import map_body
+
+if TYPE_CHECKING:
+    from fuser.passes.lower import Lowering
+
+VECTOR_BYTES = 16
+
+
+def vectorize_loop(
+    var: str, extent: Expr, body: tuple[Stmt, ...], facts: Facts, state: Lowering
+) -> tuple[Stmt, ...]:
+    """Return the statements of a loop bound to `vectorize`.
+
+    Where the guard depends on the vector index, whole vectors take the wide path and the last,
+    partial one takes an element-wise loop.
+    """
+    if not isinstance(extent, Const):
+        raise ScheduleError(f"vectorize: the axis has extent {extent}; a constant is needed")
+    if extent == ONE:
+        return body
+    merged = hoist_guards(body)
+    guard: Expr = TRUE
+    if len(merged) == 1 and isinstance(merged[0], If) and not merged[0].orelse:
+        guard, merged = merged[0].cond, merged[0].body
+    outer, inner = split_guard(guard, frozenset((var,)))
+    whole = _at_last(inner, var, extent, facts)
+    if inner != TRUE and whole is None:
+        return (For(var, extent, body, Unroll("full")),)
+    held = facts.with_guard(outer)
+    wide = _Widener(var, extent.value, held.with_guard(inner), state).rewrite(merged)
+    if inner == TRUE or whole is None:
+        return wide if outer == TRUE else (If(outer, wide),)
+    tail = (For(var, extent, (If(inner, merged),), _tail_unroll(merged)),)
+    both: tuple[Stmt, ...] = (If(whole, wide, tail),)
+    return both if outer == TRUE else (If(outer, both),)
+
+
+def _at_last(guard: Expr, var: str, extent: Const, facts: Facts) -> Expr | None:
+    """Return `guard` for the last index of the vector, if it then holds for all; else None."""
+    terms: list[Expr] = []
+    for term in conjuncts(guard):
+        if not (isinstance(term, BinOp) and term.op in ("<", "<=")):
+            return None
+        gap = coefficient_of(term.rhs - term.lhs, var, facts)
+        if gap is None or gap > 0:
+            return None
+        last = substitute(term, {var: Const(extent.value - 1)})
+        terms.append(simplify(last, facts))
+    return all_of(*terms)
+
+
+def _tail_unroll(body: tuple[Stmt, ...]) -> Unroll:
+    """Roll the element-wise loop unless it indexes registers, which needs constant indices."""
+    registers = any(isinstance(s, DeclareRegisters) for s in body)
+    return Unroll("full") if registers else Unroll("rolled")
+
+
+@dataclass(slots=True)
+class _Widener:
+    var: str
+    extent: int
+    facts: Facts
+    state: Lowering
+    before: list[Stmt] = field(default_factory=list[Stmt])
+    after: list[Stmt] = field(default_factory=list[Stmt])
+    loaded: dict[tuple[str, Expr], str] = field(default_factory=dict[tuple[str, Expr], str])
+
+    def rewrite(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Return the loop over `body` with its wide accesses moved before and after it."""
+        written = {s.memory for s in body if isinstance(s, Store)}
+        inner = map_body(body, self.load(written), lambda e: e)
+        inner = tuple(self.store(s) for s in inner)
+        copy = self.plain_copy(inner)
+        if copy is not None:
+            return (*self.before, *copy)
+        loop = For(self.var, Const(self.extent), inner, Unroll("full"))
+        return (*self.before, loop, *self.after)
+
+    def load(self, written: set[str]) -> Callable[[Scalar], Scalar]:
+        """Return the rewrite of one element read."""
+
+        def replace_element(value: Scalar) -> Scalar:
+            if not isinstance(value, Element) or value.guard != TRUE or value.memory in written:
+                return value
+            width = self.width(value.memory, value.index, value.dtype)
+            if width is None:
+                return value
+            base = simplify(substitute(value.index, {self.var: ZERO}), self.facts)
+            key = (value.memory, base)
+            if key not in self.loaded:
+                name = self.state.fresh(f"{value.memory}_v")
+                self.loaded[key] = name
+                self.before.append(DeclareRegisters(name, value.dtype, self.extent))
+                for part in range(0, self.extent, width):
+                    self.before.append(
+                        VectorLoad(name, Const(part), value.memory, simplify(base + part, self.facts),
+                                   width, value.dtype)
+                    )  # fmt: skip
+            return Element(self.loaded[key], Var(self.var), value.dtype)
+
+        return replace_element
+
+    def store(self, stmt: Stmt) -> Stmt:
+        """Return the statement that keeps an element for a wide store, or `stmt` itself."""
+        if not isinstance(stmt, Store):
+            return stmt
+        dtype = self.dtype_of(stmt.memory)
+        width = None if dtype is None else self.width(stmt.memory, stmt.index, dtype)
+        if width is None or dtype is None:
+            return stmt
+        base = simplify(substitute(stmt.index, {self.var: ZERO}), self.facts)
+        name = self.state.fresh(f"{stmt.memory}_v")
+        self.before.append(DeclareRegisters(name, dtype, self.extent))
+        for part in range(0, self.extent, width):
+            self.after.append(
+                VectorStore(stmt.memory, simplify(base + part, self.facts), name, Const(part),
+                            width, dtype)
+            )  # fmt: skip
+        return Store(name, Var(self.var), stmt.value)
+
+    def plain_copy(self, inner: tuple[Stmt, ...]) -> list[Stmt] | None:
+        """Return the stores of a loop that only copies vectors, without the register copy."""
+        if len(inner) != 1 or not isinstance(inner[0], Store) or len(self.loaded) != 1:
+            return None
+        (source,) = self.loaded.values()
+        value = inner[0].value
+        if not (isinstance(value, Element) and value.memory == source and self.after):
+            return None
+        target = inner[0].memory
+        self.before = [
+            s for s in self.before if not (isinstance(s, DeclareRegisters) and s.name == target)
+        ]
+        return [
+            VectorStore(s.memory, s.index, source, s.src_index, s.width, s.dtype, s.hint)
+            for s in self.after
+            if isinstance(s, VectorStore)
+        ]
+
+    def dtype_of(self, memory: str) -> DataType | None:
+        """Return the dtype of a global or shared memory; None for registers."""
+        if memory in self.state.layouts:
+            return self.state.nest.graph.value(memory).dtype
+        return next((s.dtype for s in self.state.shared if s.name == memory), None)
+
+    def width(self, memory: str, index: Expr, dtype: DataType) -> int | None:
+        """Return the widest access of neighbours that is aligned, or None."""
+        if self.dtype_of(memory) is None or coefficient_of(index, self.var, self.facts) != 1:
+            return None
+        base = substitute(index, {self.var: ZERO})
+        layout = self.state.layouts.get(memory)
+        aligned = VECTOR_BYTES if layout is None else layout.aligned_bytes
+        width = min(self.extent, VECTOR_BYTES // dtype.nbytes)
+        while width > 1:
+            fits = self.extent % width == 0 and width * dtype.nbytes <= aligned
+            if fits and is_multiple(base, width, self.facts):
+                return width
+            width //= 2
+        return None

@@ -1,0 +1,1 @@
+"""How a fusion is computed: loop domains, directives, and recipes that choose them."""

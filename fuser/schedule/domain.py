@@ -1,0 +1,235 @@
+"""The iteration-domain graph of one tensor: root dimensions, transforms, loop axes.
+
+A `LoopDomain` is immutable; every transform returns a new one. It answers two questions.
+*Backward*: given the loop indices, which root coordinates are these, and under which conditions are
+they inside the tensor. *Forward*: at which loop indices are given root coordinates computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import TRUE, Const, Expr, all_of, ceil_div, less
+from fuser.core.simplify import Facts, prove_equal
+from fuser.core.unroll import Unroll
+from fuser.schedule.kinds import ParallelType
+
+
+@dataclass(frozen=True, slots=True)
+class IterDomain:
+    """One axis: a root dimension or the result of a transform.
+
+    Attributes
+    ----------
+    id
+        Unique within its `LoopDomain`.
+    extent
+        Number of iterations.
+    reduction
+        Whether iterations are combined rather than kept.
+    parallel, unroll
+        Directives; they live on the axis, so whatever copies the axis copies them.
+    """
+
+    id: int
+    extent: Expr
+    reduction: bool = False
+    parallel: ParallelType = ParallelType.serial
+    unroll: Unroll = Unroll()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``axis -> outer, inner`` with ``axis = outer * inner.extent + inner``."""
+
+    axis: int
+    outer: int
+    inner: int
+    factor: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """``outer, inner -> axis`` with ``axis = outer * inner.extent + inner``."""
+
+    outer: int
+    inner: int
+    axis: int
+    inner_extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """``x, y -> x, out`` with ``out = y ^ (x % extent)``; `extent` is a power of two."""
+
+    x: int
+    y: int
+    out: int
+    extent: int
+
+
+Transform: TypeAlias = Split | Merge | Swizzle
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDomain:
+    """Root dimensions, the transforms applied to them, and the resulting loop axes in order."""
+
+    root: tuple[IterDomain, ...]
+    transforms: tuple[Transform, ...]
+    loop: tuple[IterDomain, ...]
+    extents: Mapping[int, Expr]
+
+    @staticmethod
+    def of(extents: Sequence[Expr], reduced: Sequence[int] = ()) -> LoopDomain:
+        """Return the untransformed domain of a tensor; dimensions `reduced` are reductions."""
+        root = tuple(IterDomain(i, e, i in reduced) for i, e in enumerate(extents))
+        return LoopDomain(root, (), root, {d.id: d.extent for d in root})
+
+    # ---- transforms ----------------------------------------------------------------------
+
+    def position(self, axis: int, what: str) -> int:
+        """Normalise a possibly negative loop position; raise `ScheduleError` if out of range."""
+        rank = len(self.loop)
+        if not -rank <= axis < rank:
+            raise ScheduleError(f"{what}: axis {axis}; the loop domain has {rank} axes")
+        return axis % rank
+
+    def split(self, axis: int, factor: Expr, inner_split: bool = True) -> LoopDomain:
+        """Split loop axis `axis`.
+
+        rewrite::
+
+            for i in [0, n)  ->  for o in [0, ceil(n / factor)): for i in [0, factor)
+            inner_split=False:   for o in [0, factor): for i in [0, ceil(n / factor))
+        """
+        at = self.position(axis, "split")
+        old = self.loop[at]
+        self._undirected(old, "split")
+        if isinstance(factor, Const) and factor.value < 1:
+            raise ScheduleError(f"split: factor {factor.value}; at least 1 is needed")
+        rest = ceil_div(old.extent, factor)
+        outer_extent, inner_extent = (rest, factor) if inner_split else (factor, rest)
+        outer = IterDomain(self._next(), outer_extent, old.reduction)
+        inner = IterDomain(self._next() + 1, inner_extent, old.reduction)
+        step = Split(old.id, outer.id, inner.id, inner_extent)
+        return self._with(step, (*self.loop[:at], outer, inner, *self.loop[at + 1 :]))
+
+    def merge(self, outer: int, inner: int) -> LoopDomain:
+        """Merge two loop axes into one at the position of `outer`.
+
+        rewrite::
+
+            for o in [0, m): for i in [0, n)  ->  for oi in [0, m * n)
+        """
+        o, i = self.position(outer, "merge"), self.position(inner, "merge")
+        if o == i:
+            raise ScheduleError(f"merge: axes {outer} and {inner} are one axis; two are needed")
+        a, b = self.loop[o], self.loop[i]
+        for axis in (a, b):
+            self._undirected(axis, "merge")
+        if a.reduction != b.reduction:
+            raise ScheduleError(
+                f"merge: axis {outer} {'is' if a.reduction else 'is not'} a reduction and axis "
+                f"{inner} {'is' if b.reduction else 'is not'}; both must be of one kind"
+            )
+        merged = IterDomain(self._next(), a.extent * b.extent, a.reduction)
+        loop = [merged if x is a else x for x in self.loop if x is not b]
+        return self._with(Merge(a.id, b.id, merged.id, b.extent), tuple(loop))
+
+    def swizzle(self, x: int, y: int) -> LoopDomain:
+        """XOR loop axis `y` with axis `x`; the extent of `y` must be a power of two.
+
+        rewrite::
+
+            tile[x][y]  ->  tile[x][y ^ (x % extent(y))]
+        """
+        a, b = self.loop[self.position(x, "swizzle")], self.loop[self.position(y, "swizzle")]
+        extent = b.extent
+        if not isinstance(extent, Const) or extent.value & (extent.value - 1):
+            raise ScheduleError(f"swizzle: axis {y} has extent {extent}; a power of 2 is needed")
+        out = replace(b, id=self._next())
+        loop = tuple(out if d is b else d for d in self.loop)
+        return self._with(Swizzle(a.id, b.id, out.id, extent.value), loop)
+
+    def reorder(self, moves: Mapping[int, int]) -> LoopDomain:
+        """Move axes ``old -> new``; the others keep their order in the free places.
+
+        rewrite::
+
+            for i: for j: for k   --{0: 2}-->   for j: for k: for i
+        """
+        old_to_new = {
+            self.position(o, "reorder"): self.position(n, "reorder") for o, n in moves.items()
+        }
+        if len(set(old_to_new.values())) != len(moves) or len(old_to_new) != len(moves):
+            raise ScheduleError(f"reorder: {dict(moves)}; every axis may appear once on each side")
+        placed = {n: self.loop[o] for o, n in old_to_new.items()}
+        rest = iter(d for i, d in enumerate(self.loop) if i not in old_to_new)
+        loop = tuple(placed[i] if i in placed else next(rest) for i in range(len(self.loop)))
+        return replace(self, loop=loop)
+
+    def bind(self, axis: int, parallel: ParallelType) -> LoopDomain:
+        """Set what executes a loop axis."""
+        at = self.position(axis, "parallelize")
+        bound = replace(self.loop[at], parallel=parallel)
+        return replace(self, loop=(*self.loop[:at], bound, *self.loop[at + 1 :]))
+
+    def _undirected(self, axis: IterDomain, what: str) -> None:
+        if axis.parallel is not ParallelType.serial:
+            raise ScheduleError(
+                f"{what}: the axis is bound to {axis.parallel.name}; transform axes before "
+                "parallelizing them"
+            )
+
+    def _next(self) -> int:
+        return max(self.extents, default=-1) + 1
+
+    def _with(self, step: Transform, loop: tuple[IterDomain, ...]) -> LoopDomain:
+        extents = {**self.extents, **{d.id: d.extent for d in loop}}
+        return LoopDomain(self.root, (*self.transforms, step), loop, extents)
+
+    # ---- derivation ----------------------------------------------------------------------
+
+    def backward(self, loop: Sequence[Expr], facts: Facts) -> tuple[tuple[Expr, ...], Expr]:
+        """Return ``(root coordinates, guard)`` of the iteration with these loop indices.
+
+        The guard holds exactly where every split with a remainder is inside its axis.
+        """
+        at: dict[int, Expr] = {d.id: e for d, e in zip(self.loop, loop, strict=True)}
+        guards: list[Expr] = []
+        for step in reversed(self.transforms):
+            match step:
+                case Split(axis, outer, inner, factor):
+                    at[axis] = at[outer] * factor + at[inner]
+                    if not self._divides(step, facts):
+                        guards.append(less(at[axis], self.extents[axis]))
+                case Merge(outer, inner, axis, extent):
+                    at[outer], at[inner] = at[axis] // extent, at[axis] % extent
+                case Swizzle(x, y, out, extent):
+                    at[y] = at[out] ^ (at[x] % extent)
+                case _:
+                    assert_never(step)
+        return tuple(at[d.id] for d in self.root), all_of(TRUE, *guards)
+
+    def _divides(self, step: Split, facts: Facts) -> bool:
+        whole = self.extents[step.outer] * step.factor
+        return prove_equal(whole, self.extents[step.axis], facts)
+
+    def forward(self, root: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return the loop indices at which the element with these root coordinates is computed."""
+        at: dict[int, Expr] = {d.id: e for d, e in zip(self.root, root, strict=True)}
+        for step in self.transforms:
+            match step:
+                case Split(axis, outer, inner, factor):
+                    at[outer], at[inner] = at[axis] // factor, at[axis] % factor
+                case Merge(outer, inner, axis, extent):
+                    at[axis] = at[outer] * extent + at[inner]
+                case Swizzle(x, y, out, extent):
+                    at[out] = at[y] ^ (at[x] % extent)
+                case _:
+                    assert_never(step)
+        return tuple(at[d.id] for d in self.loop)

@@ -1,0 +1,61 @@
+"""What a loop axis, a copy or a memory can be: the enumerations users name in schedules."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ParallelType(Enum):
+    """What executes the iterations of a loop axis.
+
+    The value of a grid or block member is the kernel's index variable for it.
+    """
+
+    serial = "serial"
+    grid_x = "bx"
+    grid_y = "by"
+    grid_z = "bz"
+    block_x = "tx"
+    block_y = "ty"
+    block_z = "tz"
+    cluster_x = "cx"
+    cluster_y = "cy"
+    cluster_z = "cz"
+    vectorize = "vectorize"
+    unroll = "unroll"
+    unswitch = "unswitch"
+    tma = "tma"
+    mma = "mma"
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether blocks of the grid execute the iterations."""
+        return self in (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
+
+    @property
+    def is_block(self) -> bool:
+        """Whether threads of a block execute the iterations."""
+        return self in (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether iterations run in different threads or blocks."""
+        return self.is_grid or self.is_block
+
+
+class MemoryType(Enum):
+    """Where a materialised tensor lives. ``global_`` because ``global`` is a Python keyword."""
+
+    local = "local"
+    shared = "shared"
+    global_ = "global"
+    tensor = "tensor"
+
+
+class LoadStoreOpType(Enum):
+    """How a cache tensor is copied."""
+
+    set = "set"
+    load_matrix = "load_matrix"
+    cp_async = "cp_async"
+    tma = "tma"

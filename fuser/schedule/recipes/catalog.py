@@ -1,0 +1,28 @@
+"""The recipes, in the order they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from fuser.core.errors import ScheduleError
+from fuser.schedule.recipes.pointwise import pointwise
+from fuser.schedule.recipes.problem import Problem
+from fuser.schedule.recipes.reduction import reduction
+from fuser.schedule.schedule import Schedule
+
+Recipe: TypeAlias = Callable[[Problem], Schedule | None]
+
+CATALOG: tuple[Recipe, ...] = (pointwise, reduction)
+
+
+def choose(problem: Problem) -> Schedule:
+    """Return the schedule of the first recipe that takes the problem."""
+    for recipe in CATALOG:
+        schedule = recipe(problem)
+        if schedule is not None:
+            return schedule
+    names = ", ".join(v.name for v in problem.stores)
+    raise ScheduleError(
+        f"fusion of {names}: no recipe takes it; tried {', '.join(r.__name__ for r in CATALOG)}"
+    )

@@ -1,0 +1,90 @@
+"""The schedule of a fusion: which tensors own loops and memory, and how.
+
+A tensor without an entry is *inlined*: an expression, recomputed where it is used. A tensor with
+an entry is *materialised*: it has a loop domain, a compute-at position and a memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuser.core.expr import Expr, Var
+from fuser.fusion.attrs import ReduceAttrs
+from fuser.fusion.graph import FusionGraph, Value
+from fuser.schedule.domain import LoopDomain
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType
+
+
+@dataclass(slots=True)
+class TensorSchedule:
+    """How one materialised tensor is computed.
+
+    Attributes
+    ----------
+    domain
+        Loop domain. Its root is the tensor's own dimensions (for a reduction: the operand's),
+        or the root of another tensor that it is scheduled like.
+    coords
+        The tensor's coordinates over ``Var("r0"), Var("r1"), ...``, the root coordinates.
+    position
+        Number of outer loops shared with the consumers (compute-at position).
+    memory
+        Where the values live.
+    load
+        How they are copied, for a cache tensor.
+    allocation
+        Loop axes from the slowest to the fastest varying one in memory; None: in loop order.
+    root_of
+        Tensor whose dimensions the root is; None: the tensor's own.
+    same_loops_as
+        Tensor whose loops this one is computed in: several outputs of one kernel.
+    """
+
+    domain: LoopDomain
+    coords: tuple[Expr, ...]
+    position: int = 0
+    memory: MemoryType = MemoryType.local
+    load: LoadStoreOpType = LoadStoreOpType.set
+    allocation: tuple[int, ...] | None = None
+    root_of: str | None = None
+    same_loops_as: str | None = None
+
+
+def root_vars(rank: int) -> tuple[Expr, ...]:
+    """Return the symbolic root coordinates that `TensorSchedule.coords` is written in."""
+    return tuple(Var(f"r{i}") for i in range(rank))
+
+
+def root_extents(graph: FusionGraph, value: Value) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
+    """Return the extents a tensor iterates over and which of them it reduces."""
+    if isinstance(value.attrs, ReduceAttrs):
+        return graph.operands(value)[0].shape, value.attrs.dims
+    return value.shape, ()
+
+
+def default_schedule(
+    graph: FusionGraph, value: Value, memory: MemoryType = MemoryType.local
+) -> TensorSchedule:
+    """Return the schedule of a tensor nobody has transformed: one serial loop a dimension."""
+    extents, reduced = root_extents(graph, value)
+    coords = tuple(r for i, r in enumerate(root_vars(len(extents))) if i not in reduced)
+    return TensorSchedule(LoopDomain.of(extents, reduced), coords, 0, memory)
+
+
+@dataclass(slots=True)
+class Schedule:
+    """A schedule for every materialised tensor of one kernel.
+
+    Attributes
+    ----------
+    tensors
+        By value name.
+    recipe
+        Name of the recipe that made it, ``"manual"`` for the user's own.
+    notes
+        Lines printed into the kernel's header.
+    """
+
+    tensors: dict[str, TensorSchedule] = field(default_factory=dict[str, TensorSchedule])
+    recipe: str = "manual"
+    notes: tuple[str, ...] = ()
