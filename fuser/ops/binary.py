@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ops import meanings
+import fuser.ops.meanings as meanings
 from fuser.ops.spec import ROUNDED, OpSpec, Text, Tolerance
 
 
 def _compare(name: str, numpy: Callable[..., Any], symbol: str) -> OpSpec:
     """Row of a comparison: one C operator for every dtype, result Bool."""
     text = f"({{0}} {symbol} {{1}})"
-    return OpSpec(name, 2, "compare", numpy, Text(text, text, text, text))
+    return OpSpec(name, 2, "compare", numpy, Text.numbers(text, text))
 
 
 def _bitwise(name: str, numpy: Callable[..., Any], symbol: str) -> OpSpec:
@@ -50,8 +50,10 @@ BINARY: tuple[OpSpec, ...] = (
         "floordiv", 2, "arithmetic", meanings.floordiv,
         Text("floorf({0} / {1})", "floor({0} / {1})", "ifloordiv({0}, {1})"), ROUNDED,
     ),
-    OpSpec("mod", 2, "arithmetic", meanings.remainder, Text(*["remainder_of({0}, {1})"] * 3)),
-    OpSpec("remainder", 2, "arithmetic", meanings.remainder, Text(*["remainder_of({0}, {1})"] * 3)),
+    OpSpec("mod", 2, "arithmetic", meanings.remainder, Text.numbers("remainder_of({0}, {1})")),
+    OpSpec(
+        "remainder", 2, "arithmetic", meanings.remainder, Text.numbers("remainder_of({0}, {1})")
+    ),
     OpSpec(
         "fmod", 2, "arithmetic", meanings.fmod,
         Text("fmodf({0}, {1})", "fmod({0}, {1})", "irem({0}, {1})"),
@@ -64,11 +66,11 @@ BINARY: tuple[OpSpec, ...] = (
            Tolerance(3, 2)),
     OpSpec(
         "minimum", 2, "arithmetic", meanings.minimum,
-        Text(*["min_nan({0}, {1})"] * 3, boolean="({0} && {1})"),
+        Text.numbers("min_nan({0}, {1})", "({0} && {1})"),
     ),
     OpSpec(
         "maximum", 2, "arithmetic", meanings.maximum,
-        Text(*["max_nan({0}, {1})"] * 3, boolean="({0} || {1})"),
+        Text.numbers("max_nan({0}, {1})", "({0} || {1})"),
     ),
     OpSpec(
         "nextafter", 2, "arithmetic", np.nextafter,

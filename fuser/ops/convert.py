@@ -33,15 +33,15 @@ def convert(array: Any, target: DataType) -> NDArray[Any]:
         if target is DataType.Bool:
             return np.asarray(_widened(x, source) != 0)
         if target.is_reduced_float:
-            return _round_to_odd(x, source).astype(target.np)
+            return np.asarray(_round_to_odd(x, source).astype(target.np))
         if source.is_float and target.is_integer:
             return _saturate(_widened(x, source), target)
-        return x.astype(target.np)
+        return np.asarray(x.astype(target.np))
 
 
 def _widened(x: NDArray[Any], source: DataType) -> NDArray[Any]:
     """`x` as an array NumPy has comparisons for: reduced floats as f32, exactly."""
-    return x.astype(np.float32) if source.is_reduced_float else x
+    return np.asarray(x.astype(np.float32)) if source.is_reduced_float else x
 
 
 def _round_to_odd(x: NDArray[Any], source: DataType) -> NDArray[np.float32]:
@@ -60,17 +60,16 @@ def _round_to_odd(x: NDArray[Any], source: DataType) -> NDArray[np.float32]:
     even = (nearest.view(np.uint32) & np.uint32(1)) == 0
     inexact = (nearest.astype(np.float64) != wide) & ~np.isnan(wide)
     towards = np.where(nearest.astype(np.float64) < wide, np.inf, -np.inf).astype(np.float32)
-    return np.where(inexact & even, np.nextafter(nearest, towards), nearest)
+    return np.asarray(np.where(inexact & even, np.nextafter(nearest, towards), nearest), np.float32)
 
 
 def _saturate(x: NDArray[Any], target: DataType) -> NDArray[Any]:
     """Truncate floats to integers of `target`, clamping to its range; NaN gives 0."""
     limits = np.iinfo(target.np)
     truncated = np.trunc(x)
-    # beyond: at or past the first float outside the range; both ends are powers of two in float
-    above = truncated >= float(limits.max) + (0.0 if target.nbytes == 8 else 1.0)
+    above = truncated >= float(limits.max)  # a maximum that is no float is compared rounded up
     below = truncated <= float(limits.min)
     inside = np.where(above | below | np.isnan(x), x.dtype.type(0), truncated)
     result = inside.astype(target.np)
     result = np.where(above, target.np.type(limits.max), result)
-    return np.where(below, target.np.type(limits.min), result)
+    return np.asarray(np.where(below, target.np.type(limits.min), result))

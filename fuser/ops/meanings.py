@@ -6,11 +6,11 @@ Arguments are arrays of one compute dtype and results keep it, unless said other
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from fuser.ops import special
+import fuser.ops.special as special
 from fuser.ops.spec import Array
 
 
@@ -20,6 +20,10 @@ def _is_float(x: Any) -> bool:
 
 def _constant(x: Any, value: float) -> Any:
     return np.asarray(x).dtype.type(value)
+
+
+def _select(condition: Any, a: Any, b: Any) -> Any:
+    return cast(Any, np.where(condition, a, b))
 
 
 # -- unary ---------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def floordiv(a: Array, b: Array) -> Any:
 
 def _integer_remainder(a: Array, b: Array, ufunc: Any) -> Any:
     zero, minus_one, safe = _guarded(a, b)
-    rest = np.where(minus_one, _constant(a, 0), ufunc(a, safe))
+    rest = _select(minus_one, _constant(a, 0), ufunc(a, safe))
     return np.where(zero, a, rest)
 
 
@@ -177,9 +181,9 @@ def power(a: Array, b: Array) -> Any:
     negative = b < 0
     result = np.power(a, np.where(negative, _constant(b, 0), b))
     odd = np.bitwise_and(b, _constant(b, 1)) != 0
-    inverse = np.where(a == 1, _constant(a, 1), _constant(a, 0))
+    inverse = _select(a == 1, _constant(a, 1), _constant(a, 0))
     if np.asarray(a).dtype.kind == "i":
-        inverse = np.where(a == -1, np.where(odd, _constant(a, -1), _constant(a, 1)), inverse)
+        inverse = _select(a == -1, _select(odd, _constant(a, -1), _constant(a, 1)), inverse)
     return np.where(negative, inverse, result)
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+import fuser.ops.meanings as meanings
 from fuser.core.dtypes import DataType
-from fuser.ops import meanings
 from fuser.ops.spec import Array, Text
 
 Scalar: TypeAlias = bool | int | float
@@ -89,10 +89,10 @@ REDUCTIONS: tuple[ReductionSpec, ...] = (
     ),
     ReductionSpec(
         "max", "lowest", meanings.maximum, np.maximum,
-        Text(*["max_nan({0}, {1})"] * 3, boolean="({0} || {1})"), False,
+        Text.numbers("max_nan({0}, {1})", "({0} || {1})"), False,
     ),
     ReductionSpec(
         "min", "highest", meanings.minimum, np.minimum,
-        Text(*["min_nan({0}, {1})"] * 3, boolean="({0} && {1})"), False,
+        Text.numbers("min_nan({0}, {1})", "({0} && {1})"), False,
     ),
 )  # fmt: skip

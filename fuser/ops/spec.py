@@ -38,6 +38,21 @@ class Text:
     boolean: str = ""
     reduced: str = ""
 
+    @classmethod
+    def floats(cls, text: str) -> Text:
+        """One text for Float and Double: an operator or an overloaded function of the prelude."""
+        return cls(f32=text, f64=text)
+
+    @classmethod
+    def numbers(cls, text: str, boolean: str = "") -> Text:
+        """One text for Float, Double and the integers, and possibly another for Bool."""
+        return cls(f32=text, f64=text, integer=text, boolean=boolean)
+
+    @classmethod
+    def everything(cls, text: str) -> Text:
+        """One text for every dtype, for ops that move bits."""
+        return cls(text, text, text, text, text)
+
     def of(self, dtype: DataType) -> str:
         """Return the template for compute dtype `dtype`; empty when there is none."""
         match dtype.kind:

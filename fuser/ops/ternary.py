@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ops import meanings
+import fuser.ops.meanings as meanings
 from fuser.ops.spec import OpSpec, Text, Tolerance
 
-_WHERE = "({0} ? {1} : {2})"
-_THRESHOLD = "({0} <= {1} ? {2} : {0})"
-_CLAMP = "min_nan(max_nan({0}, {1}), {2})"
-_LERP = "lerp({0}, {1}, {2})"
-
 TERNARY: tuple[OpSpec, ...] = (
-    OpSpec("where", 3, "select", np.where, Text(_WHERE, _WHERE, _WHERE, _WHERE, _WHERE)),
-    OpSpec("clamp", 3, "arithmetic", meanings.clamp, Text(_CLAMP, _CLAMP, _CLAMP)),
-    OpSpec("threshold", 3, "arithmetic", meanings.threshold, Text(*[_THRESHOLD] * 3)),
-    OpSpec("lerp", 3, "float", meanings.lerp, Text(_LERP, _LERP), Tolerance(2, 2)),
+    OpSpec("where", 3, "select", np.where, Text.everything("({0} ? {1} : {2})")),
+    OpSpec(
+        "clamp", 3, "arithmetic", meanings.clamp, Text.numbers("min_nan(max_nan({0}, {1}), {2})")
+    ),
+    OpSpec(
+        "threshold", 3, "arithmetic", meanings.threshold,
+        Text.numbers("({0} <= {1} ? {2} : {0})"),
+    ),
+    OpSpec("lerp", 3, "float", meanings.lerp, Text.floats("lerp({0}, {1}, {2})"), Tolerance(2, 2)),
     OpSpec(
         "addcmul", 4, "arithmetic", meanings.addcmul,
         Text(
