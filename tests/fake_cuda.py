@@ -160,6 +160,9 @@ class FakeDriver:
         ctypes.memset(pointer, value, nbytes)
         return (0,)
 
+    def cuCtxSynchronize(self) -> tuple[int]:
+        return (self._code("cuCtxSynchronize"),)
+
     def cuStreamSynchronize(self, stream: int) -> tuple[int]:
         self.log.append(f"synchronize {int(stream)}")
         return (self.failing.get("cuStreamSynchronize", 0),)

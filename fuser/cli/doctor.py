@@ -42,7 +42,7 @@ _OTHER_NAMES = {
 
 def doctor(console: Console | None = None) -> int:
     """Print the state of this installation; return 0 whatever it finds, and never raise."""
-    console = console or Console()
+    out = console if console is not None else Console()
     table = Table(title="fuser doctor", show_header=False, title_justify="left")
     table.add_column("part", no_wrap=True)
     table.add_column("state", overflow="fold")
@@ -55,7 +55,7 @@ def doctor(console: Console | None = None) -> int:
     table.add_section()
     for part, state in _MACHINE.items():
         table.add_row(part, _guarded(state))
-    console.print(table)
+    out.print(table)
     return 0
 
 

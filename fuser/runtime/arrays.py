@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -136,8 +136,10 @@ def view_of(array: Any, stream: int = LEGACY_STREAM, what: str = "array") -> Arr
     InputError
         If it is none of these, or its element type or layout has no counterpart here.
     """
-    root = type(array).__module__.partition(".")[0]
-    reader = _READERS.get(root)
+    cls = cast("type[Any]", type(array))
+    if cls not in _reader_of_type:
+        _reader_of_type[cls] = _find_reader(cls)
+    reader = _reader_of_type[cls]
     if reader is not None:
         return reader(array, what)
     if hasattr(array, "__cuda_array_interface__"):
@@ -148,6 +150,12 @@ def view_of(array: Any, stream: int = LEGACY_STREAM, what: str = "array") -> Arr
         f"{what}: {type(array).__module__}.{type(array).__qualname__} is no array; needed NumPy, "
         "torch, cupy, jax or numba, or an object with __dlpack__ or __cuda_array_interface__"
     )
+
+
+def _find_reader(cls: type[Any]) -> Callable[[Any, str], ArrayView] | None:
+    """Return the reader of the library that `cls`, or the nearest class it inherits from, is of."""
+    roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
+    return next((_READERS[root] for root in roots if root in _READERS), None)
 
 
 def _from_numpy(value: Any, what: str) -> ArrayView:
@@ -166,7 +174,7 @@ def _from_numpy(value: Any, what: str) -> ArrayView:
     )
 
 
-_torch_dtypes: dict[Any, DataType] = {}
+_torch_dtypes: dict[tuple[Any, Any, str], DataType] = {}  # kinds that have been checked
 _TORCH_NAMES = {
     "torch.bool": DataType.Bool,
     "torch.int8": DataType.Int8,
@@ -180,28 +188,20 @@ _TORCH_NAMES = {
     "torch.float8_e4m3fn": DataType.Float8_e4m3fn,
     "torch.float8_e5m2": DataType.Float8_e5m2,
 }
+_NAME_IN_TORCH = {row: name.removeprefix("torch.") for name, row in _TORCH_NAMES.items()}
 
 
 def torch_dtype(dtype: DataType) -> Any:
     """Return torch's name of `dtype`; torch must have been imported by the caller's caller."""
-    name = next(name for name, row in _TORCH_NAMES.items() if row is dtype)
-    return getattr(sys.modules["torch"], name.removeprefix("torch."))
+    return getattr(sys.modules["torch"], _NAME_IN_TORCH[dtype])
 
 
 def _from_torch(tensor: Any, what: str) -> ArrayView:
-    dtype = _torch_dtypes.get(tensor.dtype)
-    if dtype is None:
-        dtype = _TORCH_NAMES.get(str(tensor.dtype))
-        if dtype is None:
-            raise InputError(
-                f"{what}: element type {tensor.dtype}; needed one of {[*_TORCH_NAMES]}"
-            )
-        _torch_dtypes[tensor.dtype] = dtype
     place = tensor.device
-    if place.type not in ("cuda", "cpu") or str(tensor.layout) != "torch.strided":
-        raise InputError(
-            f"{what}: {tensor.layout} tensor on {place}; needed a strided one on cpu or cuda"
-        )
+    kind = (tensor.dtype, tensor.layout, place.type)
+    dtype = _torch_dtypes.get(kind)
+    if dtype is None:
+        dtype = _torch_dtypes[kind] = _check_torch_kind(*kind, what)
     if tensor.is_neg():
         raise InputError(f"{what}: a lazily negated view; needed a tensor after .resolve_neg()")
     return ArrayView(
@@ -214,6 +214,16 @@ def _from_torch(tensor: Any, what: str) -> ArrayView:
         kind="torch",
         owner=tensor,
     )
+
+
+def _check_torch_kind(dtype: Any, layout: Any, device: str, what: str) -> DataType:
+    if str(dtype) not in _TORCH_NAMES:
+        raise InputError(f"{what}: element type {dtype}; needed one of {[*_TORCH_NAMES]}")
+    if device not in ("cuda", "cpu") or str(layout) != "torch.strided":
+        raise InputError(
+            f"{what}: {layout} tensor on {device}; needed a strided one on cpu or cuda"
+        )
+    return _TORCH_NAMES[str(dtype)]
 
 
 def _from_cupy(array: Any, what: str) -> ArrayView:
@@ -328,3 +338,4 @@ _READERS: dict[str, Callable[[Any, str], ArrayView]] = {
     "jaxlib": _from_jax,
     "jax": _from_jax,
 }
+_reader_of_type: dict[type[Any], Callable[[Any, str], ArrayView] | None] = {}

@@ -99,8 +99,9 @@ def driver() -> Any:
     try:
         (result,) = api.cuInit(0)
     except Exception as error:  # cuda.pathfinder found no libcuda
+        reason = str(error).rstrip(".")
         raise BackendError(
-            f"CUDA driver: {str(error).rstrip('.')}; needed an NVIDIA driver, or use the interpreter"
+            f"CUDA driver: {reason}; needed an NVIDIA driver, or use the interpreter"
         ) from error
     if int(result):
         raise BackendError(

@@ -126,7 +126,7 @@ class CudaProgram:
         with on_device(device_id):
             job = Job(self._roles, plan, values, self._load(device_id), device_id)
             if on_host:
-                queue = stream_handle(stream or 0)
+                queue = 0 if stream is None else stream_handle(stream)
                 return job.run_on_host(tensors, outputs or {}, kind, queue)
             queue = current_stream(kind, device_id) if stream is None else stream_handle(stream)
             return job.run_on_device(tensors, outputs or {}, kind, queue)

@@ -65,7 +65,7 @@ class Job:
                 else:
                     views[name] = _scratch_view(scratch, layout, buffer.dtype)
             self._queue(views, stream)
-        return {name: (deliver(array, kind, stream), view) for name, (array, view) in made.items()}
+        return {name: (deliver(array, kind), view) for name, (array, view) in made.items()}
 
     def run_on_host(
         self,
@@ -94,7 +94,7 @@ class Job:
             layout, buffer = self.plan.layouts[name], roles.buffers[name]
             array, view = self._output(buffer, layout, outputs.get(name), kind, "cpu")
             view.numpy()[...] = results[name]
-            made[name] = deliver(array, kind, stream), view
+            made[name] = deliver(array, kind), view
         for name in changed:
             tensors[name].numpy()[...] = results[name]
         return made

@@ -29,6 +29,7 @@ _FORMAT: dict[ArgKind, str] = {
 
 GRID_LIMIT: Dim3 = (2**31 - 1, 65535, 65535)
 BLOCK_LIMIT: Dim3 = (1024, 1024, 64)
+_F32_SAFE = 3.4e38  # below the largest f32: packing cannot overflow
 
 
 def scalar_kind(dtype: DataType) -> ArgKind:
@@ -62,6 +63,8 @@ def scalar_value(name: str, dtype: DataType, value: Any) -> int | float | bool:
         return bool(value)
     if dtype.nbytes == 8:
         return float(value)
+    if dtype.nbytes == 4 and abs(value) < _F32_SAFE:
+        return float(value)  # packing rounds
     rounded = _round(dtype, value)
     if dtype.nbytes == 4:
         return float(rounded)
@@ -156,6 +159,16 @@ class ArgumentSlots:
 
 def check_extents(function: Function, grid: Dim3, block: Dim3) -> None:
     """Raise `LaunchError` when a grid or block extent is outside what the hardware takes."""
+    (gx, gy, gz), (bx, by, bz) = grid, block  # all in one condition: this is on the hot path
+    if (
+        0 < gx <= GRID_LIMIT[0]
+        and 0 < gy <= GRID_LIMIT[1]
+        and 0 < gz <= GRID_LIMIT[2]
+        and 0 < min(block)
+        and bz <= BLOCK_LIMIT[2]
+        and bx * by * bz <= function.max_threads
+    ):
+        return
     for what, extents, limits in (("grid", grid, GRID_LIMIT), ("block", block, BLOCK_LIMIT)):
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if not 1 <= extent <= limit:

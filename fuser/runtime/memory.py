@@ -14,7 +14,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import BackendError, InputError
 from fuser.runtime.arrays import ArrayKind, ArrayView, torch_dtype, view_of
 from fuser.runtime.dlpack import CUDA, DLTensor, write_capsule
-from fuser.runtime.driver import check, driver, on_device, synchronize
+from fuser.runtime.driver import check, driver, on_device
 
 
 class DeviceBuffer:
@@ -23,16 +23,16 @@ class DeviceBuffer:
     Attributes
     ----------
     pointer
-        Device address; 0 when empty.
+        Device address, not null even when there is nothing to hold (consumers refuse null).
     """
 
     def __init__(self, nbytes: int, device_id: int) -> None:
         self.pointer = 0
         self.device_id = device_id
         self.layout: DLTensor | None = None
-        if nbytes:
-            with on_device(device_id):
-                self.pointer = int(check(driver().cuMemAlloc(nbytes), f"allocate {nbytes} bytes"))
+        with on_device(device_id):
+            answer = driver().cuMemAlloc(max(1, nbytes))
+        self.pointer = int(check(answer, f"allocate {nbytes} bytes on cuda:{device_id}"))
 
     def __del__(self) -> None:
         if self.pointer and sys is not None and not sys.is_finalizing():
@@ -43,9 +43,15 @@ class DeviceBuffer:
         return CUDA, self.device_id
 
     def __dlpack__(self, **_: Any) -> Any:
-        """Return a capsule; whoever exports has already waited for the kernels."""
+        """Return a capsule, after the GPU has done all it was given.
+
+        The kernel that fills the buffer may run on a stream that is gone by now, so there is
+        nothing narrower to wait for.
+        """
         if self.layout is None:
             raise BackendError("device buffer: exported before it has a layout; needed allocate()")
+        with on_device(self.device_id):
+            check(driver().cuCtxSynchronize(), f"cuda:{self.device_id}")
         return write_capsule(self.layout, self)
 
 
@@ -96,14 +102,13 @@ def allocate(
     return array, view_of(array, what="output")
 
 
-def deliver(array: Any, kind: ArrayKind, stream: int) -> Any:
+def deliver(array: Any, kind: ArrayKind) -> Any:
     """Turn what `allocate` made into what the user gets, after the launches are queued."""
     if kind != "jax":
         return array
     if isinstance(array, np.ndarray):
         return sys.modules["jax"].numpy.asarray(array)
-    synchronize(stream)  # jax takes the memory as ready
-    return sys.modules["jax"].dlpack.from_dlpack(array)
+    return import_module("jax.dlpack").from_dlpack(array)
 
 
 def current_stream(kind: ArrayKind, device_id: int) -> int:
