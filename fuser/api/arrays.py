@@ -9,6 +9,7 @@ from typing import Any
 from fuser.api.layout import layout_from_strides
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
+from fuser.core.location import caller_location
 
 _BY_NAME = {d.np.name: d for d in DataType}
 
@@ -33,7 +34,10 @@ def array_kind(array: Any) -> ArrayKind:
     name = str(array.dtype).rpartition(".")[2]
     dtype = _BY_NAME.get(name)
     if dtype is None:
-        raise DefinitionError(f"array: dtype {name} is not supported; use {', '.join(_BY_NAME)}")
+        known = ", ".join(_BY_NAME)
+        raise DefinitionError(
+            f"array: dtype {name} is not supported; use {known}", caller_location()
+        )
     sizes = tuple(int(n) for n in array.shape)
     if callable(getattr(array, "stride", None)):
         return ArrayKind(dtype, sizes, tuple(int(s) for s in array.stride()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from inspect import Signature, signature
 from typing import Any
 
 from fuser.api.fuse import FusedFunction
@@ -37,5 +38,7 @@ def _function(name: str) -> Callable[..., Any]:
             return immediate(*args, **kwargs)
         return getattr(fd.ops, name)(*args, **kwargs)
 
+    parameters = list(signature(_method(name)).parameters.values())[1:]  # without self
+    vars(function)["__signature__"] = Signature(parameters)
     immediate = FusedFunction(function)
     return function

@@ -43,6 +43,8 @@ class Handle:
     scalars that do not promote a tensor of the same category.
     """
 
+    __array_ufunc__ = None  # np.float32(2) * x is x.__rmul__, not an object array
+
     def __init__(self, fd: FusionDefinition, name: str) -> None:
         self.fd = fd
         self.name = name

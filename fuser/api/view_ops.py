@@ -335,7 +335,7 @@ class ViewOps:
         at = to_expr(fd.fusion, part, what)
         needed = at + 1
         if isinstance(at, Const) and at.value < 0:
-            needed, at = ZERO - at, extent + at
+            needed, at = Const(-at.value), extent - -at.value
         if isinstance(extent, Const) and isinstance(needed, Const):
             if needed.value > extent.value:
                 raise DefinitionError(
@@ -354,9 +354,9 @@ def _clipped(index: Expr, extent: Expr) -> Expr:
     """Move a Python slice index into ``0..extent``."""
     if index in (ZERO, extent):
         return index
-    from_end = maximum(extent + index, ZERO)
     if isinstance(index, Const) and index.value < 0:
-        return from_end
+        return maximum(extent - -index.value, ZERO)
+    from_end = maximum(extent + index, ZERO)
     from_start = minimum(index, extent)
     return from_start if is_nonnegative(index) else select(less(index, ZERO), from_end, from_start)
 
