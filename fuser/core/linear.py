@@ -17,11 +17,15 @@ Linear: TypeAlias = dict[Monomial, int]
 
 UNIT: Monomial = ()
 
+_HARDWARE = {"bx": 0, "by": 0, "bz": 0, "tx": 1, "ty": 1, "tz": 1}
+
 
 @lru_cache(maxsize=65536)
 def atom_key(atom: Expr) -> tuple[int, str]:
-    """Sort key of an atom: variables first, then by text."""
-    return (0, atom.name) if isinstance(atom, Var) else (1, repr(atom))
+    """Sort key of an atom: block indices, thread indices, other variables, then by text."""
+    if isinstance(atom, Var):
+        return _HARDWARE.get(atom.name, 2), atom.name
+    return 3, repr(atom)
 
 
 def monomial(atoms: Iterable[Expr]) -> Monomial:

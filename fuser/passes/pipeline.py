@@ -16,6 +16,7 @@ from fuser.passes.guards import hoist_guards
 from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
+from fuser.passes.names import NameIndices
 from fuser.passes.sync import InsertSyncs
 from fuser.schedule.schedule import Schedule
 
@@ -33,7 +34,7 @@ class HoistGuards:
 
 
 NEST_PASSES: tuple[Pass[LoopNest], ...] = (InsertSyncs(),)
-KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(),)
+KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), NameIndices())
 
 
 def lower(
