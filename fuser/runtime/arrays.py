@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def view_of(array: Any, stream: int = LEGACY_STREAM, what: str = "array") -> Arr
     InputError
         If it is none of these, or its element type or layout has no counterpart here.
     """
-    cls = cast("type[Any]", type(array))
+    cls: type[Any] = array.__class__
     if cls not in _reader_of_type:
         _reader_of_type[cls] = _find_reader(cls)
     reader = _reader_of_type[cls]

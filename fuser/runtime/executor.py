@@ -125,6 +125,8 @@ class CudaProgram:
         }
         with on_device(device_id):
             job = Job(self._roles, plan, values, self._load(device_id), device_id)
+            if outputs:
+                job.check_outputs(outputs, tensors, on_host)
             if on_host:
                 queue = 0 if stream is None else stream_handle(stream)
                 return job.run_on_host(tensors, outputs or {}, kind, queue)

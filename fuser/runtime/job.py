@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
 from fuser.kir.program import Buffer
-from fuser.runtime.arrays import ArrayKind, ArrayView
+from fuser.runtime.arrays import ArrayKind, ArrayView, may_overlap
 from fuser.runtime.copies import copy_on_device, fetch, stage_in, zero
 from fuser.runtime.driver import synchronize
 from fuser.runtime.launch import LaunchRecord
-from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver, span_elems
+from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver
 from fuser.runtime.plan import Layout, Plan, Roles
 
 Arrays: TypeAlias = dict[str, tuple[Any, ArrayView]]
@@ -59,7 +59,8 @@ class Job:
                     made[name] = self._output(buffer, layout, outputs.get(name), kind)
                     views[name] = made[name][1]
                 elif pooled:
-                    flat = allocate(pooled, (layout.numel,), (1,), buffer.dtype, self.device_id)
+                    numel = layout.capacity
+                    flat = allocate(pooled, (numel,), (1,), buffer.dtype, self.device_id)
                     temporaries.append(flat)
                     views[name] = replace(flat[1], shape=layout.shape, strides_elems=layout.strides)
                 else:
@@ -92,7 +93,7 @@ class Job:
         made: Arrays = {}
         for name in roles.returned:
             layout, buffer = self.plan.layouts[name], roles.buffers[name]
-            array, view = self._output(buffer, layout, outputs.get(name), kind, "cpu")
+            array, view = self._output(buffer, layout, outputs.get(name), kind, on_host=True)
             view.numpy()[...] = results[name]
             made[name] = deliver(array, kind), view
         for name in changed:
@@ -105,20 +106,35 @@ class Job:
         layout: Layout,
         given: ArrayView | None,
         kind: ArrayKind,
-        device_name: str | None = None,
+        on_host: bool = False,
     ) -> tuple[Any, ArrayView]:
-        if given is None:
-            place = device_name or self.device_id
-            return allocate(kind, layout.shape, layout.strides, buffer.dtype, place)
-        found = (given.dtype, given.shape, given.strides_elems)
-        wanted = (buffer.dtype, layout.shape, layout.strides)
-        if found != wanted or given.readonly:
-            raise InputError(
-                f"output {buffer.name}: {'read-only ' if given.readonly else ''}"
-                f"{found[0].short}{list(found[1])} with strides {found[2]}; "
-                f"needed a writable {wanted[0].short}{list(wanted[1])} with strides {wanted[2]}"
-            )
-        return given.owner, given
+        if given is not None:
+            return given.owner, given
+        place = "cpu" if on_host else self.device_id
+        return allocate(kind, layout.shape, layout.strides, buffer.dtype, place)
+
+    def check_outputs(
+        self, outputs: Mapping[str, ArrayView], tensors: Mapping[str, ArrayView], on_host: bool
+    ) -> None:
+        """Raise `InputError` for a given output of another layout, or one that an input shares."""
+        for name, given in outputs.items():
+            if name not in self.roles.returned:
+                raise InputError(f"output {name}: unknown; needed one of {self.roles.returned}")
+            layout, dtype = self.plan.layouts[name], self.roles.buffers[name].dtype
+            place = ("cpu", 0) if on_host else ("cuda", self.device_id)
+            found = (given.dtype, given.shape, given.strides_elems, given.device, given.device_id)
+            if given.readonly or found != (dtype, layout.shape, layout.strides, *place):
+                raise InputError(
+                    f"output {name}: {'read-only ' if given.readonly else ''}{given.dtype.short}"
+                    f"{list(given.shape)} with strides {given.strides_elems} on "
+                    f"{given.device}:{given.device_id}; needed a writable {dtype.short}"
+                    f"{list(layout.shape)} with strides {layout.strides} on {place[0]}:{place[1]}"
+                )
+            for other, view in tensors.items():
+                if may_overlap(given, view):
+                    raise InputError(
+                        f"output {name}: shares memory with input {other}; needed memory of its own"
+                    )
 
     def _queue(self, views: Mapping[str, ArrayView], stream: int) -> None:
         """Zero what must be zero, launch the kernels in order, then copy into aliased inputs."""
@@ -140,5 +156,4 @@ class Job:
 
 
 def _scratch_view(scratch: Scratch, layout: Layout, dtype: DataType) -> ArrayView:
-    numel = max(layout.numel, span_elems(layout.shape, layout.strides))
-    return scratch.view(layout.shape, layout.strides, numel, dtype)
+    return scratch.view(layout.shape, layout.strides, layout.capacity, dtype)

@@ -10,6 +10,7 @@ from fuser.core.expr import Expr, evaluate
 from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorParam
 from fuser.kir.program import Buffer, Program
 from fuser.runtime.launch import ArgKind, Dim3, scalar_kind
+from fuser.runtime.memory import span_elems
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class Layout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     numel: int
+
+    @property
+    def capacity(self) -> int:
+        """Elements to allocate for it."""
+        return max(self.numel, span_elems(self.shape, self.strides))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,9 +151,19 @@ def test_outputs_may_be_given(cuda, rng):
     assert result["y"] == (out.owner, out)
     assert y.tolist() == (2 * x).tolist()
     short = on_gpu(np.zeros(9, np.float32))
-    text = r"output y: f32\[9\] with strides \(1,\); needed a writable f32\[10\] with strides"
-    with pytest.raises(InputError, match=text):
-        program.run(env(view), {"x": view}, {"a": 2}, outputs={"y": short})
+    text = r"output y: f32\[9\] with strides \(1,\) on cuda:0; needed a writable f32\[10\] with str"
+    cases = [
+        ({"y": short}, text),
+        ({"y": view_of(y)}, r"on cpu:0; needed .* on cuda:0"),
+        ({"y": replace(out, readonly=True)}, "output y: read-only f32"),
+        ({"y": view}, "output y: shares memory with input x; needed memory of its own"),
+        ({"z": out}, "output z: unknown; needed one of"),
+    ]
+    launches = len(cuda.launches)
+    for outputs, text in cases:
+        with pytest.raises(InputError, match=text):
+            program.run(env(view), {"x": view}, {"a": 2}, outputs=outputs)
+    assert len(cuda.launches) == launches
 
 
 def test_all_kernels_compile_before_any_launch(cuda):
