@@ -27,7 +27,7 @@ class CreationOps:
         fd = self.definition
         extents = to_shape(fd.fusion, shape, "full")
         fill = fd.scalar_operand("full", fill_value)
-        result: Tensor = fd.emit("full", (fill,), dtype, extents, FullAttrs())
+        result = fd.emit_tensor("full", (fill,), dtype, extents, FullAttrs())
         return result
 
     @recorded
@@ -56,12 +56,13 @@ class CreationOps:
             attrs = IotaAttrs(
                 to_expr(fd.fusion, start, "iota: start"), to_expr(fd.fusion, step, "iota: step")
             )
-            result: Tensor = fd.emit("iota", (), dtype, extents, attrs)
+            result = fd.emit_tensor("iota", (), dtype, extents, attrs)
             return result
         attrs = IotaAttrs(to_expr(fd.fusion, 0, "iota"), to_expr(fd.fusion, 1, "iota"))
-        ordinals: Tensor = fd.emit("iota", (), DataType.Int, extents, attrs)
+        ordinals = fd.emit_tensor("iota", (), DataType.Int, extents, attrs)
         numbers: Any = fd.ops.cast(ordinals, dtype.compute) * step + start
-        return numbers if numbers.dtype is dtype else fd.ops.cast(numbers, dtype)
+        narrowed: Tensor = numbers if numbers.dtype is dtype else fd.ops.cast(numbers, dtype)
+        return narrowed
 
 
 def _is_integer(number: Any) -> bool:

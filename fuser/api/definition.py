@@ -143,7 +143,7 @@ class FusionDefinition:
             layout = layout_from_promise(extents, contiguity, stride_order, is_cpu)
         if is_cpu and extents:
             raise DefinitionError(f"define_tensor: is_cpu with shape {shape}; a 0-d one is needed")
-        tensor = self._input("input", _checked_dtype(dtype), extents, layout)
+        tensor: Tensor = self._input("input", _checked_dtype(dtype), extents, layout)
         self.arguments.append(tensor)
         return tensor
 
@@ -377,6 +377,18 @@ class FusionDefinition:
         """Add a value at the user's line and return its handle."""
         value = self.fusion.add(op, tuple(operands), dtype, shape, attrs, None, self.location)
         return self.handle(value)
+
+    def emit_tensor(
+        self,
+        op: str,
+        operands: Iterable[Value],
+        dtype: DataType,
+        shape: tuple[Expr, ...],
+        attrs: Attrs = NO_ATTRS,
+    ) -> Tensor:
+        """As `emit`, for operations that give a tensor whatever their operands are."""
+        tensor: Tensor = self.emit(op, operands, dtype, shape, attrs)
+        return tensor
 
     def emit_pointwise(self, op: str, operands: Sequence[Any]) -> Any:
         """Add a pointwise value of the op table: dtype and shape follow from the operands."""

@@ -153,7 +153,7 @@ def _key(leaf: Any, is_input: bool) -> Hashable:
     if _is_array(leaf):
         return array_kind(leaf).key
     if is_input:
-        return type(leaf.item() if isinstance(leaf, np.generic) else leaf)
+        return type(leaf.item() if isinstance(leaf, np.generic) else leaf).__name__
     return type(leaf), leaf if isinstance(leaf, Hashable) else repr(leaf)
 
 

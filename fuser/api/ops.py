@@ -76,7 +76,8 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
 
     def pointwise(self, op: str, operands: Sequence[Any]) -> Tensor | Scalar:
         """Add one pointwise value."""
-        return self.definition.emit_pointwise(op, operands)
+        result: Tensor | Scalar = self.definition.emit_pointwise(op, operands)
+        return result
 
     if TYPE_CHECKING:
         # one method per row of the op table, attached below

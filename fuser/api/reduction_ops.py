@@ -102,12 +102,12 @@ class ReductionOps:
         if spec.accumulate(wanted) is not spec.accumulate(value.dtype):
             value = fd.emit("cast", (value,), wanted, value.shape).value
         if not reduced:
-            same: Tensor = fd.emit("cast", (value,), wanted, value.shape)
+            same = fd.emit_tensor("cast", (value,), wanted, value.shape)
             return same
         shape = tuple(e for d, e in enumerate(value.shape) if d not in reduced)
         # a bf16 operand with dtype=Float is not rounded to bf16 on the way: the partial results
         # have the accumulation dtype, and only the last one is converted
-        result: Tensor = fd.emit(op, (value,), wanted, shape, ReduceAttrs(reduced))
+        result = fd.emit_tensor(op, (value,), wanted, shape, ReduceAttrs(reduced))
         return self._kept(result, reduced, value.rank) if keepdim else result
 
     def _kept(self, result: Tensor, reduced: tuple[int, ...], rank: int) -> Tensor:
@@ -116,7 +116,7 @@ class ReductionOps:
         dims = tuple(d for d in range(rank) if d not in reduced)
         kept = iter(value.shape)
         shape = tuple(ONE if d in reduced else next(kept) for d in range(rank))
-        kept_value: Tensor = self.definition.emit(
+        kept_value = self.definition.emit_tensor(
             "broadcast", (value,), value.dtype, shape, BroadcastAttrs(dims)
         )
         return kept_value

@@ -97,7 +97,7 @@ class ViewOps:
         for i, d in enumerate(dims):
             if value.shape[i] != ONE:
                 extents[d] = fd.unify(value.shape[i], target[d], f"{what}: dimension {i}")
-        return fd.emit(
+        return fd.emit_tensor(
             "broadcast_in_dim", (value,), value.dtype, tuple(extents), BroadcastAttrs(dims)
         )
 
@@ -113,7 +113,9 @@ class ViewOps:
             )
         kept = iter(value.shape)
         shape = tuple(ONE if new else next(kept) for new in is_broadcast_dim)
-        return self.definition.emit("broadcast", (value,), value.dtype, shape, BroadcastAttrs(dims))
+        return self.definition.emit_tensor(
+            "broadcast", (value,), value.dtype, shape, BroadcastAttrs(dims)
+        )
 
     @recorded
     def expand(self, a: Tensor, shape: Sequence[Extent]) -> Tensor:
@@ -132,7 +134,7 @@ class ViewOps:
             new if old == ONE else fd.unify(old, new, f"{what}: dimension {d}")
             for d, (old, new) in enumerate(zip(value.shape, target, strict=True))
         )
-        return fd.emit("expand", (value,), value.dtype, extents, ExpandAttrs())
+        return fd.emit_tensor("expand", (value,), value.dtype, extents, ExpandAttrs())
 
     @recorded
     def squeeze(self, a: Tensor, dims: Sequence[int]) -> Tensor:
@@ -146,7 +148,9 @@ class ViewOps:
                     "needed"
                 )
         shape = tuple(e for d, e in enumerate(value.shape) if d not in removed)
-        return self.definition.emit("squeeze", (value,), value.dtype, shape, SqueezeAttrs(removed))
+        return self.definition.emit_tensor(
+            "squeeze", (value,), value.dtype, shape, SqueezeAttrs(removed)
+        )
 
     # ---- reordering ----------------------------------------------------------------------
 
@@ -161,7 +165,9 @@ class ViewOps:
                 "dimensions once is needed"
             )
         shape = tuple(value.shape[d] for d in order)
-        return self.definition.emit("permute", (value,), value.dtype, shape, PermuteAttrs(order))
+        return self.definition.emit_tensor(
+            "permute", (value,), value.dtype, shape, PermuteAttrs(order)
+        )
 
     @recorded
     def reshape(self, a: Tensor, new_shape: Sequence[Extent]) -> Tensor:
@@ -178,7 +184,7 @@ class ViewOps:
             )
         if old != new:
             fd.constrain(product(value.shape), product(shape), f"{what}: number of elements")
-        return fd.emit("reshape", (value,), value.dtype, shape, ReshapeAttrs())
+        return fd.emit_tensor("reshape", (value,), value.dtype, shape, ReshapeAttrs())
 
     def _inferred(self, value: Value, new_shape: Sequence[Any], what: str) -> tuple[Expr, ...]:
         unknown = [d for d, e in enumerate(new_shape) if _is_minus_one(e)]
@@ -232,7 +238,7 @@ class ViewOps:
             for d, (extent, triple) in enumerate(zip(value.shape, triples, strict=True))
         ]
         starts, counts, strides = zip(*parts, strict=True) if parts else ((), (), ())
-        return self.definition.emit(
+        return self.definition.emit_tensor(
             "slice", (value,), value.dtype, counts, SliceAttrs(starts, strides)
         )
 
@@ -277,7 +283,7 @@ class ViewOps:
         summed = zip(tensor.shape, widths, strict=True)
         shape = to_shape(fd.fusion, [e + before + after for e, (before, after) in summed], what)
         fill = fd.scalar_operand(what, 0 if value is None else value)
-        return fd.emit("pad", (tensor, fill), tensor.dtype, shape, PadAttrs(widths))
+        return fd.emit_tensor("pad", (tensor, fill), tensor.dtype, shape, PadAttrs(widths))
 
     @recorded
     def cat(self, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -297,7 +303,7 @@ class ViewOps:
                 else:
                     why = f"cat: dimension {d} of {first.name} and {other.name}"
                     shape[d] = fd.unify(shape[d], other.shape[d], why)
-        return fd.emit("cat", values, first.dtype, tuple(shape), CatAttrs(axis))
+        return fd.emit_tensor("cat", values, first.dtype, tuple(shape), CatAttrs(axis))
 
     def _check_cat(self, first: Value, other: Value) -> None:
         if other.rank != first.rank:

@@ -43,7 +43,8 @@ def bind_sizes(
     """
     sizes: dict[str, int] = {}
     for value in graph.inputs:
-        given = (arrays if value.op == "input" else scalars).get(value.name)
+        named: Mapping[str, Any] = arrays if value.op == "input" else scalars
+        given = named.get(value.name)
         if given is None:
             raise InputError(f"input {value.name}: is missing; the fusion needs every input")
         if value.op == "input":

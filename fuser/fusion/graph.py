@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from fuser.core.expr import Expr, Var, substitute, variables
 from fuser.core.location import SourceLocation
 from fuser.fusion.attrs import NO_ATTRS, Attrs, ConstantAttrs, attr_exprs, map_exprs
 from fuser.fusion.names import is_valid_name
+from fuser.ops import BY_NAME
 
 LEAVES = frozenset({"input", "scalar", "constant", "size"})
 _PREFIX = {"constant": "c", "size": "n", "scalar": "s"}
@@ -26,9 +28,7 @@ _PREFIX = {"constant": "c", "size": "n", "scalar": "s"}
 
 @cache
 def _networkx() -> ModuleType:
-    import networkx
-
-    return networkx
+    return import_module("networkx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ class FusionGraph:
         self._constraints: dict[tuple[Expr, Expr], Constraint] = {}
         self._order: tuple[Value, ...] | None = ()
         self._operands: dict[str, tuple[str, ...]] = {}
+        self._scalars: set[str] = set()
         self._key: tuple[Any, ...] | None = None
         self._count = 0
 
@@ -157,10 +158,7 @@ class FusionGraph:
 
     def is_scalar(self, value: Value | str) -> bool:
         """Whether `value` is computed from scalars only, so that it promotes weakly."""
-        v = self._values[_name(value)]
-        if v.shape or v.op == "input":
-            return False
-        return v.op in LEAVES or all(self.is_scalar(o) for o in self.operand_names(v))
+        return _name(value) in self._scalars
 
     def ancestors(self, names: Iterable[str]) -> frozenset[str]:
         """Return `names` and everything they are computed from."""
@@ -198,9 +196,16 @@ class FusionGraph:
         self._values[name] = value
         self._count += 1
         self._operands[name] = names
+        self._note_scalar(value)
         self._order = None if self._order is None else (*self._order, value)
         self._key = None
         return value
+
+    def _note_scalar(self, value: Value) -> None:
+        computed = value.op == "cast" or value.op in BY_NAME
+        known = all(name in self._scalars for name in self._operands[value.name])
+        if value.op in LEAVES - {"input"} or (computed and known):
+            self._scalars.add(value.name)
 
     def fresh(self, prefix: str) -> str:
         """Return a name that is not taken, e.g. ``t3`` for prefix ``t``; it is not reserved."""
@@ -245,6 +250,10 @@ class FusionGraph:
         self._g.add_edge(new_name, user_name, key=index)
         self._operands[user_name] = (*old[:index], new_name, *old[index + 1 :])
         self._order = self._key = None
+        self._scalars.clear()
+        for value in self.values:
+            self.operand_names(value)
+            self._note_scalar(value)
 
     def remove(self, value: Value | str) -> None:
         """Remove a value that has no uses and is no output."""
@@ -254,6 +263,7 @@ class FusionGraph:
         self._g.remove_node(name)
         del self._values[name]
         self._operands.pop(name, None)
+        self._scalars.discard(name)
         self._order = self._key = None
 
     def rename(self, old: str, new: str) -> None:
@@ -292,6 +302,7 @@ class FusionGraph:
             names.get(user, user): tuple(names.get(o, o) for o in operands)
             for user, operands in edges.items()
         }
+        self._scalars = {names.get(name, name) for name in self._scalars}
         self._order = None if order is None else tuple(renamed[v.name] for v in order)
         self._outputs = [
             Output(names.get(o.value, o.value), o.alias_of and names.get(o.alias_of, o.alias_of))
@@ -312,6 +323,7 @@ class FusionGraph:
         new._constraints = dict(self._constraints)
         new._order, new._key, new._count = self._order, self._key, self._count
         new._operands = dict(self._operands)
+        new._scalars = set(self._scalars)
         return new
 
     # ---- identity ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ tx ty tz bx by bz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 
 def _functions_called() -> frozenset[str]:
     """Every identifier in the CUDA texts of the op tables, which a value must not shadow."""
-    texts = [spec.text for spec in (*POINTWISE, *REDUCTIONS)]
+    texts = [*(spec.text for spec in POINTWISE), *(spec.text for spec in REDUCTIONS)]
     parts = {part for t in texts for part in (t.f32, t.f64, t.integer, t.boolean, t.reduced)}
     return frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(parts)))
 

@@ -170,9 +170,9 @@ class _Evaluator:
                 return _pad(operands[0], [self._ints(pair) for pair in widths], fill)
             case SplitDimAttrs(dim, factor, fill):
                 missing = shape[dim] * self._int(factor) - operands[0].shape[dim]
-                widths = [(0, missing * (d == dim)) for d in range(operands[0].ndim)]
+                trailing = [(0, missing * (d == dim)) for d in range(operands[0].ndim)]
                 number = self._stored(convert(_scalar_array(fill), value.dtype), value.dtype)
-                return _pad(operands[0], widths, number).reshape(shape)
+                return _pad(operands[0], trailing, number).reshape(shape)
             case IotaAttrs(start, step):
                 return self._int(start) + self._int(step) * np.arange(shape[0])
             case FullAttrs():

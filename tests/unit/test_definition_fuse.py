@@ -166,7 +166,7 @@ def test_functions_run_at_once_on_arrays(rng):
     assert "gelu" in dir(fuser.ops)
     assert "definition" not in dir(fuser.ops)
     assert fuser.ops.sum.__doc__.startswith("Sum;")
-    with pytest.raises(AttributeError, match="fuser.ops has no operation 'nonsense'"):
+    with pytest.raises(AttributeError, match=r"fuser\.ops has no operation 'nonsense'"):
         fuser.ops.nonsense  # noqa: B018
 
 

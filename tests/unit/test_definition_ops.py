@@ -274,3 +274,19 @@ def test_precise_rounds_scalars_but_not_casts():
     assert precise == float(np.float32(1.001)) + float(np.float32(0.1))
     (rounded,) = evaluate(fd.fusion, {x.name: a})[y.name]
     assert rounded == np.float32(1) + np.float32(0.1)
+
+
+def test_a_0d_full_is_a_tensor():
+    fd = FusionDefinition()
+    y = fd.ops.full([], 2, D.Half)
+    fd.add_output(y + fd.ops.reshape(y, []))
+    assert (y + 1.0).dtype is D.Float
+
+
+def test_doubling_scalars_is_linear():
+    fd = FusionDefinition()
+    s = fd.define_scalar(D.Int)
+    for _ in range(200):
+        s = s + s
+    x = fd.define_tensor(shape=[-1], dtype=D.Int8)
+    assert (x + s).dtype is D.Int8
