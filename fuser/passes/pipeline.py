@@ -33,6 +33,16 @@ class HoistGuards:
         return kernel if body == kernel.body else replace(kernel, body=body)
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What observers of the stage ``schedule`` are given: one segment and its schedule."""
+
+    name: str
+    graph: FusionGraph
+    schedule: Schedule
+    facts: Facts
+
+
 NEST_PASSES: tuple[Pass[LoopNest], ...] = (InsertSyncs(),)
 KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), NameIndices())
 
@@ -48,6 +58,8 @@ def lower(
     observers: Sequence[Observer] = (),
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """Lower a scheduled segment; also return the temporary buffers its kernel needs."""
+    for observe in observers:
+        observe("schedule", Scheduled(name, graph, schedule, facts))
     nest = build_nest(name, graph, schedule, facts)
     for observe in observers:
         observe("nest", nest)
