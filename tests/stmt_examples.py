@@ -1,7 +1,7 @@
 """One instance of every kernel-IR statement; a new statement adds one row."""
 
 from fuser.core.dtypes import DataType
-from fuser.core.expr import ONE, Const, Var, less
+from fuser.core.expr import Const, Var, less
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Element, Literal, Ref
 from fuser.kir.stmts import (

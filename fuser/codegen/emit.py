@@ -42,7 +42,7 @@ def emit(kernel: Kernel) -> str:
     return template("kernel/source.cu.j2").render(
         header="".join(f"// {line}".rstrip() + "\n" for line in kernel.header),
         index=_INDEX_TYPE[kernel.index],
-        prelude=prelude_for(text),
+        prelude=prelude_for(text, kernel.index),
         function=text,
     )
 

@@ -1,8 +1,8 @@
-"""The Jinja2 environment. The only module that imports jinja2, and only when a kernel is printed."""
+"""The Jinja2 environment. The only module that imports jinja2, and only to print."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ def environment() -> jinja2.Environment:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def template(path: str) -> jinja2.Template:
     """Return a compiled template, parsed once per process."""
     return environment().get_template(path)

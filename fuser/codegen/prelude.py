@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fuser.codegen.env import template_dir
+from fuser.kir.core import IndexType
 
-FILES = ("types", "convert", "integer", "math", "vector", "reduce")
+FILES = ("types", "index", "convert", "integer", "math", "vector", "reduce")
 GATES = frozenset(("i8", "u8", "f16", "bf16", "f8e4m3", "f8e5m2", "double"))
 """Types whose overloads are left out of kernels that never mention the type."""
 
@@ -139,6 +140,8 @@ def _vocabulary() -> frozenset[str]:
     return _ALL_TYPES.union(*(d.defines for d in definitions()))
 
 
-def prelude_for(code: str) -> str:
+def prelude_for(code: str, index: IndexType = "i32") -> str:
     """Return the definitions that `code` needs, in file order, each on its own lines."""
-    return "".join(f"{d.text}\n" for d in _closure(words(code) & _vocabulary()))
+    builtin = frozenset(("min", "max")) if index == "i32" else frozenset[str]()
+    names = words(code) & _vocabulary() - builtin
+    return "".join(f"{d.text}\n" for d in _closure(names))

@@ -95,16 +95,12 @@ def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:
     for slot, block in enumerate(ids):
         for first in range(0, launch.threads, WARP):
             tid = np.arange(first, min(first + WARP, launch.threads))
-            agent = launch.agent(
-                f"block {block} warp {first // WARP}", np.asarray([block]), tid
-            )
+            agent = launch.agent(f"block {block} warp {first // WARP}", np.asarray([block]), tid)
             agent.slot += slot
             yield agent
 
 
-def interleave(
-    kernel: str, programs: dict[str, Iterator[Wait]], rng: np.random.Generator
-) -> None:
+def interleave(kernel: str, programs: dict[str, Iterator[Wait]], rng: np.random.Generator) -> None:
     """Advance agents in random order until all have finished."""
     blocked: dict[str, Wait] = {}
     finished = list[str]()

@@ -103,9 +103,7 @@ def _blocks_per_chunk(launch: Launch) -> int:
 def _run_chunk(launch: Launch, first: int, last: int, check_index: bool) -> None:
     blocks = last - first
     memories = {**launch.tensors, **launch.shared(blocks)}
-    machine = Machine(
-        launch.kernel.name, launch.block, blocks, memories, narrow_index=check_index
-    )
+    machine = Machine(launch.kernel.name, launch.block, blocks, memories, narrow_index=check_index)
     agent = launch.agent("all threads", np.arange(first, last), np.arange(launch.threads))
     for wait in run_body(launch.kernel.body, machine, agent):
         raise AssertionError(f"lockstep execution waits for {wait.why}")

@@ -111,9 +111,7 @@ def _extents(extents: Sequence[Expr], env: Mapping[str, int]) -> Extents:
     return x, y, z
 
 
-def _tensor(
-    kernel: Kernel, p: Any, env: Mapping[str, int], arrays: Mapping[str, Array]
-) -> Memory:
+def _tensor(kernel: Kernel, p: Any, env: Mapping[str, int], arrays: Mapping[str, Array]) -> Memory:
     array = arrays.get(p.name)
     where = f"kernel {kernel.name}, tensor {p.name}"
     if array is None:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import ONE, Expr
+from fuser.core.expr import ONE, ZERO, Expr
+from fuser.core.unroll import Unroll
 
 if TYPE_CHECKING:
     from fuser.sim.machine import Agent, Machine, Wait
+
+__all__ = [
+    "GRID_1", "Context", "IndexType", "Kernel", "Mode", "Param", "Render", "ScalarParam",
+    "SharedArray", "SizeParam", "Stmt", "TensorParam", "Unroll", "walk_stmts",
+]  # fmt: skip
 
 Context: TypeAlias = Mapping[str, str | int]
 Render: TypeAlias = "Callable[[tuple[Stmt, ...]], str]"
@@ -145,19 +151,8 @@ class Kernel:
         names = [p.name for p in self.params] + [s.name for s in self.shared]
         if len(set(names)) != len(names):
             raise VerifyError(f"kernel {self.name}: duplicate names in {names}")
-        if any(e == 0 for e in self.block):
+        if ZERO in self.block:
             raise VerifyError(f"kernel {self.name}: block {self.block} has no threads")
-
-
-@dataclass(frozen=True, slots=True)
-class Unroll:
-    """Unroll directive of a loop; it lives on the loop, so every clone carries it.
-
-    `kind` ``"auto"`` leaves the choice to the printer (full for short constant trips, else rolled).
-    """
-
-    kind: Literal["auto", "full", "partial", "rolled"] = "auto"
-    factor: int = 1
 
 
 GRID_1: tuple[Expr, Expr, Expr] = (ONE, ONE, ONE)

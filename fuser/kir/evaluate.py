@@ -13,7 +13,7 @@ from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref, Value
 from fuser.ops import BY_NAME
 from fuser.ops.convert import convert
-from fuser.sim.agent import STEP, Agent, Mask, Wait, any_lane
+from fuser.sim.agent import STEP, Agent, Mask, Wait, any_lane, choose
 from fuser.sim.machine import Machine
 
 
@@ -54,7 +54,9 @@ def _element(e: Element, m: Machine, agent: Agent, mask: Mask) -> Any:
     if e.guard == TRUE:
         return m.load(agent, e.memory, m.index(agent, e.index), mask)
     fill = e.fill if e.fill is not None else Literal(0, e.dtype)
-    return _choose(m.index(agent, e.guard), Element(e.memory, e.index, e.dtype), fill, m, agent, mask)
+    return _choose(
+        m.index(agent, e.guard), Element(e.memory, e.index, e.dtype), fill, m, agent, mask
+    )
 
 
 def _choose(
@@ -67,7 +69,7 @@ def _choose(
         return evaluate_value(if_true, m, agent, mask)
     a = evaluate_value(if_true, m, agent, holds)
     b = evaluate_value(if_false, m, agent, agent.narrow(mask, np.logical_not(holds)))
-    return np.where(holds, a, b)
+    return choose(holds, a, b)
 
 
 def _from_index(index: Any, dtype: DataType) -> Any:

@@ -101,7 +101,9 @@ def index_to_c(expr: Expr, dtype: DataType) -> str:
     """Print an index expression as a value of integer `dtype`."""
     if isinstance(expr, Const):
         return literal_to_c(expr.value, dtype)
-    return f"{dtype.cuda}({to_c(expr)})" if isinstance(expr, Var) else f"({dtype.cuda})({to_c(expr)})"
+    return (
+        f"{dtype.cuda}({to_c(expr)})" if isinstance(expr, Var) else f"({dtype.cuda})({to_c(expr)})"
+    )
 
 
 def apply_to_c(op: str, args: tuple[Value, ...]) -> str:

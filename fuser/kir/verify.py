@@ -6,8 +6,14 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const
 from fuser.kir.core import Kernel, SharedArray, TensorParam, walk_stmts
-from fuser.kir.stmts import BlockReduce, DeclareRegisters, GridReduce, Store, VectorLoad, VectorStore
-from fuser.kir.stmts.reduce import WARP
+from fuser.kir.stmts import (
+    BlockReduce,
+    DeclareRegisters,
+    GridReduce,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
 
 STATIC_SHARED_BYTES = 48 * 1024
 MAX_THREADS = 1024

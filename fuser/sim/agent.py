@@ -92,16 +92,24 @@ def any_lane(mask: Mask) -> bool:
     return mask is None or bool(mask.any())
 
 
+def choose(mask: NDArray[np.bool_], a: Any, b: Any) -> Array:
+    """Return `a` where `mask` holds and `b` elsewhere; both have the same dtype."""
+    chosen: Array = np.asarray(np.where(mask, a, b))  # pyright: ignore[reportUnknownArgumentType]
+    return chosen
+
+
 def merge(mask: Mask, new: Any, old: Any) -> Any:
     """Return `new` in active lanes and `old` elsewhere."""
-    return new if mask is None else np.where(mask, new, old)
+    if mask is None:
+        return new
+    return choose(mask, new, old)
 
 
 def uniform(value: Any, mask: Mask) -> Any:
     """Return an int when all active lanes agree on `value`, else `value` unchanged."""
     if isinstance(value, int):
         return value
-    array = np.asarray(value)
+    array: Array = np.asarray(value)
     if array.ndim == 0:
         return int(array)
     active = array if mask is None else array[mask]

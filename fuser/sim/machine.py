@@ -33,6 +33,7 @@ class Monitor(Protocol):
 
     def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
         """Arrive at the barrier of the agent's block and wait for the others."""
+        ...
 
     def atomic(self, agent: Agent, key: Hashable) -> None:
         """Order `agent` after every earlier atomic on `key`, and later ones after `agent`."""
@@ -97,12 +98,10 @@ class Machine:
                     f"{self.where(agent)}: reads {name} before it is written, in "
                     f"{self.thread(agent, lane)}"
                 )
-        data = registers.data[columns]
-        return data[:, 0] if width == 1 else data
+        data: Array = registers.data[columns]
+        return data.reshape(-1) if width == 1 else data
 
-    def _write_registers(
-        self, agent: Agent, name: str, index: Any, value: Any, width: int
-    ) -> None:
+    def _write_registers(self, agent: Agent, name: str, index: Any, value: Any, width: int) -> None:
         registers, mask = agent.registers[name], agent.mask
         columns = self._columns(agent, name, index, mask, width)
         if mask is None and np.shape(value) == registers.data.shape and width > 1:
@@ -176,8 +175,10 @@ class Machine:
         bad = agent.active() if mask is None else mask.copy()
         bad &= (indices < 0) | (indices > numel - width)
         lane = int(np.argmax(bad))
-        what = f"{name}[{int(indices[lane])}]" if width == 1 else (
-            f"{name}[{int(indices[lane])}:{int(indices[lane]) + width}]"
+        what = (
+            f"{name}[{int(indices[lane])}]"
+            if width == 1
+            else (f"{name}[{int(indices[lane])}:{int(indices[lane]) + width}]")
         )
         raise ProtocolError(
             f"{self.where(agent)}: {what} is outside its {numel} elements, in "

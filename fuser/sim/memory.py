@@ -80,12 +80,13 @@ def gather(data: Array, where: Any, width: int) -> Array:
         return np.zeros(np.shape(where) + (width,) * (width > 1), data.dtype)
     if width == 1:
         if isinstance(where, int):
-            return data[where]
-        bits = data.view(f"u{data.itemsize}")
-        return bits.take(where).view(data.dtype)
+            element: Array = data[where]
+            return element
+        taken: Array = data.view(f"u{data.itemsize}").take(where)
+        return taken.view(data.dtype)
     if isinstance(where, int):
-        return data[where : where + width].copy()
-    units = _units(data, width).take(where // width)
+        return np.array(data[where : where + width])
+    units: Array = _units(data, width).take(where // width)
     return units.view(data.dtype).reshape(-1, width)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fuser.codegen.emit import emit
 from fuser.core.dtypes import DataType
-from fuser.core.expr import ONE, ZERO, Const, Var, less
+from fuser.core.expr import ONE, ZERO, Const, Var, less, maximum, minimum, select
 from fuser.kir.core import Kernel, SharedArray, SizeParam, TensorParam, Unroll
 from fuser.kir.scalar import Apply, Cast, Element, FromIndex, Literal, Ref
 from fuser.kir.stmts import (
@@ -31,8 +31,10 @@ from fuser.runtime.sass import disassemble
 pytestmark = pytest.mark.nvrtc
 
 F32, BF16, INT = DataType.Float, DataType.BFloat16, DataType.Int
-TX, BX, I, N, BASE = (Var(n) for n in ("tx", "bx", "i", "n", "base"))
-ACCUMULATORS = tuple(DataType.from_short(s) for s in ("f32", "f64", "i32", "i64", "i8", "u8", "bool"))
+TX, BX, IV, N, BASE = (Var(n) for n in ("tx", "bx", "i", "n", "base"))
+ACCUMULATORS = tuple(
+    DataType.from_short(s) for s in ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
+)
 
 
 def _kernel(body, params, *, block=(128, 1, 1), shared=(), index="i32"):
@@ -62,14 +64,14 @@ def _io(dtype, width, compute, hint_in="", hint_out=""):
             DeclareRegisters("x_v", dtype, width),
             DeclareRegisters("y_v", dtype, width),
             VectorLoad("x_v", ZERO, "x", BASE, width, dtype, hint_in),
-            For("i", Const(width), (Store("y_v", I, compute),)),
+            For("i", Const(width), (Store("y_v", IV, compute),)),
             VectorStore("y", BASE, "y_v", ZERO, width, dtype, hint_out),
         )),
     )  # fmt: skip
 
 
 def test_bf16_vectors_move_16_bytes_and_convert_in_pairs():
-    x = Cast(Element("x_v", I, BF16), F32)
+    x = Cast(Element("x_v", IV, BF16), F32)
     compute = Cast(Apply("add", (x, Literal(1.0, F32)), F32), BF16)
     sass = _sass(_kernel(_io(BF16, 8, compute), _tensors(BF16)))
     assert _count(r"LDG\.E\.128", sass) == 1
@@ -88,7 +90,7 @@ def test_bf16_vectors_move_16_bytes_and_convert_in_pairs():
     ],
 )
 def test_cache_hints_reach_the_sass(hint_in, hint_out, load, store):
-    compute = Element("x_v", I, F32)
+    compute = Element("x_v", IV, F32)
     sass = _sass(_kernel(_io(F32, 4, compute, hint_in, hint_out), _tensors(F32)))
     assert _count(load, sass) == 1
     assert _count(store, sass) == 1
@@ -112,9 +114,12 @@ def test_every_width_of_every_dtype(dtype):
 
 def test_loops_are_unrolled_as_told():
     def loop(extent, unroll):
-        add = Apply("add", (Ref("v", F32), Element("x", I * N + TX, F32)), F32)
-        body = [DeclareScalar("v", F32, Literal(0.0, F32)),
-                For("i", extent, (Assign("v", add),), unroll), Store("y", TX, Ref("v", F32))]  # fmt: skip
+        add = Apply("add", (Ref("v", F32), Element("x", IV * N + TX, F32)), F32)
+        body = [
+            DeclareScalar("v", F32, Literal(0.0, F32)),
+            For("i", extent, (Assign("v", add),), unroll),
+            Store("y", TX, Ref("v", F32)),
+        ]
         return _count(r"\bLDG\.", _sass(_kernel(body, _tensors(F32))))
 
     assert loop(Const(16), Unroll()) == 16
@@ -125,34 +130,40 @@ def test_loops_are_unrolled_as_told():
     assert loop(N, Unroll("partial", 4)) == 5
 
 
-def _every_reduction():
-    """All reductions of all accumulation dtypes, in a warp, a block and the grid."""
-    ops = {"sum": ("f32", "f64", "i64"), "prod": ("f32", "f64", "i64"),
-           "max": tuple(d.short for d in ACCUMULATORS), "min": tuple(d.short for d in ACCUMULATORS)}  # fmt: skip
+REDUCED = {
+    "sum": ACCUMULATORS[:4],
+    "prod": ACCUMULATORS[:4],
+    "max": ACCUMULATORS,
+    "min": ACCUMULATORS,
+}
+
+
+def _every_reduction(op):
+    """All accumulation dtypes of one reduction, in a warp, a block and the grid."""
     body, params, shared = [], [], []
-    for op, shorts in ops.items():
-        for dtype in (DataType.from_short(s) for s in shorts):
-            name, key = f"{op}_{dtype.short}", dtype.short
-            body += [
-                DeclareScalar(name, dtype, Element(f"x_{key}", TX, dtype)),
-                WarpReduce(name, op, dtype, 8),
-                BlockReduce(name, op, dtype, ("x",), f"s_{key}"),
-                GridReduce(name, op, dtype, f"p_{key}", f"c_{name}", BX, N, ZERO, TX, Const(64),
-                           f"last_{name}", less(TX, 60)),
-                If(Var(f"last_{name}"), (Store(f"x_{key}", TX, Ref(name, dtype)),)),
-            ]  # fmt: skip
-            params.append(TensorParam(f"c_{name}", DataType.Int32, "workspace", ONE))
-    for dtype in ACCUMULATORS:
-        params += [TensorParam(f"{n}_{dtype.short}", dtype, "inout", N) for n in "xp"]
-        shared.append(SharedArray(f"s_{dtype.short}", dtype, 64))
+    for dtype in REDUCED[op]:
+        key = f"v_{dtype.short}"
+        x, scratch, partials, counter = (f"{n}_{key}" for n in "xspc")
+        body += [
+            DeclareScalar(key, dtype, Element(x, TX, dtype)),
+            WarpReduce(key, op, dtype, 8),
+            BlockReduce(key, op, dtype, ("x",), scratch),
+            GridReduce(key, op, dtype, partials, counter, BX, N, ZERO, TX, Const(64),
+                       f"last_{key}", less(TX, 60)),
+            If(Var(f"last_{key}"), (Store(x, TX, Ref(key, dtype)),)),
+        ]  # fmt: skip
+        params.append(TensorParam(counter, DataType.Int32, "workspace", ONE))
+        params += [TensorParam(name, dtype, "inout", N) for name in (x, partials)]
+        shared.append(SharedArray(scratch, dtype, 64))
     return _kernel(body, params, block=(64, 1, 1), shared=tuple(shared))
 
 
+@pytest.mark.parametrize("op", REDUCED)
 @pytest.mark.parametrize("arch", REAL_ARCHS)
-def test_every_reduction_compiles(arch):
-    cubin = compile_cubin(emit(_every_reduction()), "k", arch)
+def test_every_reduction_compiles(op, arch):
+    cubin = compile_cubin(emit(_every_reduction(op)), "k", arch)
     assert cubin.log.warnings == ()
-    assert cubin.log.stack_bytes == 0
+    assert cubin.log.spill_store_bytes == cubin.log.stack_bytes == 0
 
 
 @pytest.mark.parametrize("index", ["i32", "i64"])
@@ -166,9 +177,7 @@ def test_every_reduction_compiles(arch):
         ((Var("n"), 1, 1), ("x",), 5, 2),
     ],
 )
-def test_block_reduction_uses_shuffles_where_rows_are_warps(
-    block, axes, shuffles, barriers, index
-):
+def test_block_reduction_uses_shuffles_where_rows_are_warps(block, axes, shuffles, barriers, index):
     body = (
         DeclareScalar("v", F32, Element("x", TX, F32)),
         BlockReduce("v", "sum", F32, axes, "s"),
@@ -179,6 +188,14 @@ def test_block_reduction_uses_shuffles_where_rows_are_warps(
     sass = _sass(kernel)
     assert _count(r"SHFL\.BFLY", sass) == shuffles
     assert _count(r"BAR\.SYNC", sass) == barriers
+
+
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_index_arithmetic_mixes_literals_and_variables(index):
+    at = select(less(TX, 3), minimum(N, 7), maximum(3, TX % 5)) // 2 ^ 1
+    body = (Let("at", at), Store("y", Var("at"), Element("x", minimum(Var("at"), TX), F32)))
+    sass = _sass(_kernel(body, _tensors(F32), index=index))
+    assert _count(r"\bSTG\.", sass) == 1
 
 
 def test_grid_reduction_fences_around_its_ticket():

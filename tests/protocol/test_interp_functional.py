@@ -36,7 +36,7 @@ from fuser.sim.memory import poison
 pytestmark = pytest.mark.protocol
 
 F32, BF16 = DataType.Float, DataType.BFloat16
-TX, BX, I, N, BASE = (Var(n) for n in ("tx", "bx", "i", "n", "base"))
+TX, BX, IV, N, BASE = (Var(n) for n in ("tx", "bx", "i", "n", "base"))
 CHUNKS = (1 << 18, 1)
 
 
@@ -56,6 +56,7 @@ def _io(dtype, numel=N):
 
 def _copy(dtype, width, block=32):
     """Vectors while they fit, single elements in the tail."""
+    at = BASE + IV
     body = (
         Let("base", (BX * block + TX) * width),
         DeclareRegisters("r", dtype, width),
@@ -67,7 +68,7 @@ def _copy(dtype, width, block=32):
             ),
             (
                 For("i", Const(width), (
-                    If(less(BASE + I, N), (Store("y", BASE + I, Element("x", BASE + I, dtype)),)),
+                    If(less(at, N), (Store("y", at, Element("x", at, dtype)),)),
                 )),
             ),
         ),
@@ -259,7 +260,7 @@ def test_thread_strided_loops_and_reductions(rng, chunks):
     body = (
         DeclareScalar("v", F32, Literal(0.0, F32)),
         For("i", N, (
-            Assign("v", Apply("add", (Ref("v", F32), Element("x", BX * N + I, F32)), F32)),
+            Assign("v", Apply("add", (Ref("v", F32), Element("x", BX * N + IV, F32)), F32)),
         ), start=TX, step=Const(96)),
         BlockReduce("v", "sum", F32, ("x",), "scratch"),
         If(less(TX, 1), (Store("y", BX, Ref("v", F32)),)),
@@ -325,8 +326,9 @@ def test_grid_reduce_across_chunks(rng, chunks):
 
 def test_a_program_with_a_temporary_and_an_alias(rng):
     def doubling(src, dst):
+        x = Element(src, TX, F32)
         body = (If(less(TX, N), (
-            Store(dst, TX, Apply("add", (Element(src, TX, F32), Element(src, TX, F32)), F32)),)),)  # fmt: skip
+            Store(dst, TX, Apply("add", (x, x), F32)),)),)  # fmt: skip
         params = TensorParam(src, F32, "in", N), TensorParam(dst, F32, "out", N)
         return _kernel(body, params)
 

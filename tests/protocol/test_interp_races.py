@@ -30,7 +30,7 @@ from fuser.kir.stmts import (
 pytestmark = pytest.mark.protocol
 
 F32, INT = DataType.Float, DataType.Int
-TX, TY, BX, BY, I = (Var(n) for n in ("tx", "ty", "bx", "by", "i"))
+TX, TY, BX, BY, IV = (Var(n) for n in ("tx", "ty", "bx", "by", "i"))
 SEEDS = range(20)
 SYNC = SyncThreads("the tile is complete")
 
@@ -65,7 +65,7 @@ def _failures(kernel, arrays, seeds=SEEDS, **options):
 
 def _transpose(*between):
     """A 64 x 64 transpose in 32 x 32 tiles of 33 elements per row, 32 x 4 threads."""
-    row = TY + I * 4
+    row = TY + IV * 4
     return _kernel(
         [
             For("i", Const(8), (
@@ -110,9 +110,10 @@ def test_race_names_array_element_statements_and_threads():
     ]
     messages = _failures(_kernel(body, block=(64, 1, 1)), _arrays())
     pattern = (
-        r"^kernel k: race on tile\[\d+\]: the (read|write) by block \(0, 0, 0\) thread \(\d+, 0, 0\) "
-        r"at Store\(memory=(y|tile)\) is not ordered after the (read|write) by block \(0, 0, 0\) "
-        r"thread \(\d+, 0, 0\) at Store\(memory=(y|tile)\); a __syncthreads between them is missing "
+        r"^kernel k: race on tile\[\d+\]: the (read|write) by block \(0, 0, 0\) "
+        r"thread \(\d+, 0, 0\) at Store\(memory=(y|tile)\) is not ordered after the "
+        r"(read|write) by block \(0, 0, 0\) thread \(\d+, 0, 0\) at Store\(memory=(y|tile)\); "
+        r"a __syncthreads between them is missing "
         r"\(seed \d+\)$"
     )
     assert len(messages) == len(SEEDS)
@@ -122,9 +123,9 @@ def test_race_names_array_element_statements_and_threads():
 def _rounds(*tail):
     """Two rounds through one tile: the second write must wait for the first round's reads."""
     loop = For("i", Const(2), (
-        Store("tile", TX, _x(I * 128 + TX)),
+        Store("tile", TX, _x(IV * 128 + TX)),
         SYNC,
-        Store("y", I * 128 + TX, _tile(127 - TX)),
+        Store("y", IV * 128 + TX, _tile(127 - TX)),
         *tail,
     ))  # fmt: skip
     return _kernel([loop], block=(128, 1, 1))
@@ -157,9 +158,7 @@ def test_sync_that_a_whole_warp_skips_is_a_deadlock():
 
 
 def test_two_different_barriers_never_meet():
-    kernel = _kernel(
-        [If(less(TX, 32), (SYNC,), (SyncThreads("another"),))], block=(64, 1, 1)
-    )
+    kernel = _kernel([If(less(TX, 32), (SYNC,), (SyncThreads("another"),))], block=(64, 1, 1))
     messages = _failures(kernel, _arrays())
     assert len(messages) == len(SEEDS)
     assert all("meets another barrier" in m for m in messages)
@@ -299,7 +298,10 @@ def test_grid_reduce(seed):
 
 
 def test_index_overflow_of_a_32_bit_kernel():
-    body = [Let("far", (TX + 70000) * 40000 % 7), Store("y", TX, Cast(FromIndex(Var("far"), INT), F32))]
+    body = [
+        Let("far", (TX + 70000) * 40000 % 7),
+        Store("y", TX, Cast(FromIndex(Var("far"), INT), F32)),
+    ]
     messages = _failures(_kernel(body, block=(32, 1, 1)), _arrays(), seeds=range(1))
     assert len(messages) == 1
     assert "the kernel's 32-bit index type ends at 2147483647" in messages[0]

@@ -12,7 +12,7 @@ from fuser.codegen.env import template
 from fuser.codegen.prelude import definitions, parse, prelude_for
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import ONE, ZERO, Const, Var, less
+from fuser.core.expr import ONE, ZERO, Const, Var, less, minimum
 from fuser.kir.core import Kernel, ScalarParam, SharedArray, SizeParam, TensorParam
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.stmts import BlockReduce, DeclareScalar, If, Let, Store, SyncThreads
@@ -21,7 +21,7 @@ from fuser.kir.text import is_atom, literal_to_c, value_to_c
 pytestmark = pytest.mark.unit
 
 F32, F64, BF16, INT = DataType.Float, DataType.Double, DataType.BFloat16, DataType.Int
-I, N = Var("i"), Var("n")
+IV, N = Var("i"), Var("n")
 A, B = Ref("a", F32), Ref("b", F32)
 
 
@@ -82,11 +82,11 @@ def test_literal_outside_its_type(value, dtype):
         (_apply("maximum", _apply("add", A, B), B), "max_nan(a + b, b)"),
         (Cast(_apply("add", A, B), BF16), "cast<bf16>(a + b)"),
         (Cast(A, F32), "a"),
-        (Element("x", I * 2 + 1, F32), "x[i * 2 + 1]"),
-        (Element("x", I, F32, less(I, N), Literal(1.0, F32)), "(i < n ? x[i] : 1.0f)"),
-        (Element("x", I, BF16, less(I, N)), "(i < n ? x[i] : cast<bf16>(0.0f))"),
-        (Choose(less(I, N), A, _apply("add", A, B), F32), "(i < n ? a : (a + b))"),
-        (FromIndex(I + 1, INT), "(i64)(i + 1)"),
+        (Element("x", IV * 2 + 1, F32), "x[i * 2 + 1]"),
+        (Element("x", IV, F32, less(IV, N), Literal(1.0, F32)), "(i < n ? x[i] : 1.0f)"),
+        (Element("x", IV, BF16, less(IV, N)), "(i < n ? x[i] : cast<bf16>(0.0f))"),
+        (Choose(less(IV, N), A, _apply("add", A, B), F32), "(i < n ? a : (a + b))"),
+        (FromIndex(IV + 1, INT), "(i64)(i + 1)"),
         (FromIndex(Const(4), INT), "4ll"),
         (_apply("lt", A, B, dtype=DataType.Bool), "(a < b)"),
         (_apply("where", Ref("c", DataType.Bool), A, B), "(c ? a : b)"),
@@ -96,7 +96,9 @@ def test_values(value, text):
     assert value_to_c(value) == text
 
 
-@pytest.mark.parametrize("text", ["x", "x[i + 1]", "f(a, b)", "(i64)(a + b)", "cast<bf16>(a + b)", "1.0e-30f", "(a)"])
+@pytest.mark.parametrize(
+    "text", ["x", "x[i + 1]", "f(a, b)", "(i64)(a + b)", "cast<bf16>(a + b)", "1.0e-30f", "(a)"]
+)
 def test_atoms(text):
     assert is_atom(text)
 
@@ -109,7 +111,7 @@ def test_no_atoms(text):
 _BX, _TX = Var("bx"), Var("tx")
 _COPY = (
     Let("i", _BX * 128 + _TX),
-    If(less(I, N), (Store("y", I, Cast(Element("x", I, BF16), F32)),)),
+    If(less(IV, N), (Store("y", IV, Cast(Element("x", IV, BF16), F32)),)),
 )
 
 
@@ -145,6 +147,13 @@ def test_a_small_kernel_in_full():
         "  }\n"
         "}"
     )
+
+
+def test_wide_indices_bring_their_own_min():
+    body = (Store("y", minimum(N, 3), Literal(0.0, F32)),)
+    assert "long long min(" in emit(_kernel(body, index="i64"))
+    assert "long long min(" not in emit(_kernel(body))
+    assert "long long min(" not in emit(_kernel(index="i64"))
 
 
 def test_header_and_index_type():
@@ -209,7 +218,8 @@ def test_prelude_definitions_are_parsed_whole():
         assert definition.defines, definition.text
         assert definition.text.count("{") == definition.text.count("}")
         assert definition.text.count("#if") == definition.text.count("#endif")
-    source = "// of the file\n\n// of f\ntemplate <class T>\n__device__ T f(T x) {\n\n  return g(x);\n}\n"
+    head, body = "// of the file\n\n// of f\ntemplate <class T>\n", "{\n\n  return g(x);\n}\n"
+    source = f"{head}__device__ T f(T x) {body}"
     (f,) = parse(source)
     assert f.text.startswith("// of f\ntemplate")
     assert f.defines == {"f"}
@@ -225,12 +235,13 @@ def test_templates_are_parsed_once():
 
 def test_jinja2_is_imported_only_to_print():
     code = "import sys, fuser.codegen.emit; print('jinja2' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 
 
 def test_bodies_are_indented_once_per_level():
-    inner = If(less(I, N), (Store("y", ZERO, Literal(0.0, F32)),))
+    inner = If(less(IV, N), (Store("y", ZERO, Literal(0.0, F32)),))
     assert render((If(less(ZERO, N), (inner,)),)) == (
         "if (0 < n) {\n  if (i < n) {\n    y[0] = 0.0f;\n  }\n}"
     )

@@ -32,7 +32,7 @@ from fuser.kir.verify import verify_kernel
 
 ALLOWED = (jn.Template, jn.Output, jn.TemplateData, jn.Name, jn.Filter, jn.Const)
 F32, BF16 = DataType.Float, DataType.BFloat16
-I, N = Var("i"), Var("n")
+IV, N = Var("i"), Var("n")
 
 
 def test_table_lists_every_statement_class():
@@ -96,7 +96,7 @@ def test_every_loop_has_one_pragma_right_before_it(loop, pragma):
 
 
 def test_else_branch():
-    store = Store("y", I, Literal(0.0, F32))
+    store = Store("y", IV, Literal(0.0, F32))
     assert render((If(N, (store,), (store,)),)) == (
         "if (n) {\n  y[i] = 0.0f;\n} else {\n  y[i] = 0.0f;\n}"
     )
@@ -106,15 +106,15 @@ def test_else_branch():
     ("make", "message"),
     [
         (
-            lambda: VectorLoad("r", I, "x", I, 16, BF16),
+            lambda: VectorLoad("r", IV, "x", IV, 16, BF16),
             r"^VectorLoad of x: 16 x bf16 is 32 bytes; one access moves 1, 2, 4, 8 or 16$",
         ),
         (
-            lambda: VectorStore("x", I, "r", I, 3, F32),
+            lambda: VectorStore("x", IV, "r", IV, 3, F32),
             r"^VectorStore of x: 3 x f32 is 12 bytes; one access moves 1, 2, 4, 8 or 16$",
         ),
         (
-            lambda: VectorStore("x", I, "r", I, 4, F32, "nc"),
+            lambda: VectorStore("x", IV, "r", IV, 4, F32, "nc"),
             r"^VectorStore of x: hint 'nc'; needs one of \['', 'ca', 'cg', 'cs'\]$",
         ),
         (
@@ -132,13 +132,16 @@ def test_statement_errors(make, message):
         make()
 
 
-def _kernel(*body, block=(Const(64), ONE, ONE), shared=(), mode="out"):
+_BLOCK = (Const(64), ONE, ONE)
+
+
+def _kernel(*body, block=_BLOCK, shared=(), mode="out"):
     params = (TensorParam("y", F32, mode, N),)
     return Kernel("k", params, shared, (ONE, ONE, ONE), block, "i32", body)
 
 
 def _grid_reduce(partials, counter):
-    return GridReduce("v", "sum", F32, partials, counter, I, N, I, I, N, "last")
+    return GridReduce("v", "sum", F32, partials, counter, IV, N, IV, IV, N, "last")
 
 
 _REDUCE = BlockReduce("v", "sum", F32, ("x",), "s")
@@ -156,11 +159,11 @@ _REDUCE = BlockReduce("v", "sum", F32, ("x",), "s")
             r"^kernel k: 49156 bytes of static shared memory; at most 49152 exist$",
         ),
         (
-            _kernel(Store("z", I, Literal(0.0, F32))),
+            _kernel(Store("z", IV, Literal(0.0, F32))),
             r"^kernel k: Store names z, which is no parameter, shared array or register array$",
         ),
         (
-            _kernel(Store("y", I, Literal(0.0, F32)), mode="in"),
+            _kernel(Store("y", IV, Literal(0.0, F32)), mode="in"),
             r"^kernel k: Store writes y, an input; needs mode out, inout or workspace$",
         ),
         (

@@ -68,8 +68,8 @@ class For(Stmt):
             uniform(m.index(agent, e), outer) for e in (self.start, self.extent, self.step)
         )
         if isinstance(start, int) and isinstance(extent, int) and isinstance(step, int):
-            for i in range(start, extent, step):
-                agent.env[self.var] = i
+            for value in range(start, extent, step):
+                agent.env[self.var] = value
                 yield from run_body(self.body, m, agent)
             return
         i: Any = np.asarray(start)

@@ -13,8 +13,8 @@ from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.evaluate import evaluate_value
 from fuser.kir.scalar import Value
 from fuser.kir.text import bare, value_to_c
-from fuser.sim.machine import Machine
 from fuser.sim.agent import Agent, Wait
+from fuser.sim.machine import Machine
 
 Hint: TypeAlias = Literal["", "ca", "cg", "cs", "nc"]
 VECTOR_TYPE = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}

@@ -12,9 +12,9 @@ from fuser.core.expr import TRUE, Const, Expr, to_c
 from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.text import bare
 from fuser.ops import BY_REDUCTION
+from fuser.sim.agent import Agent, Wait
 from fuser.sim.collective import block_allreduce, grid_allreduce, warp_allreduce
 from fuser.sim.machine import Machine
-from fuser.sim.agent import Agent, Wait
 
 Axis: TypeAlias = Literal["x", "y", "z"]
 WARP = 32
@@ -107,7 +107,7 @@ class BlockReduce(Stmt):
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
         combine = BY_REDUCTION[self.op].numpy
-        axes = tuple(axis in self.axes for axis in "xyz")
+        axes = ("x" in self.axes, "y" in self.axes, "z" in self.axes)
         yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser.kir.core import Context, Render, Stmt
-from fuser.sim.machine import Machine
 from fuser.sim.agent import Agent, Wait
+from fuser.sim.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
