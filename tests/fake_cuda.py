@@ -180,7 +180,12 @@ def read_arguments(params: int, *ctypes_types: Any) -> list[Any]:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """Put a new fake driver in the place of the real one."""
     fake = FakeDriver()
-    cached = (runtime_driver.driver, runtime_driver.device, runtime_driver._primary_context)
+    cached = (
+        runtime_driver.driver,
+        runtime_driver.device,
+        runtime_driver.device_available,
+        runtime_driver._primary_context,
+    )
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
     monkeypatch.setattr(runtime_driver, "_functions", {})
     for function in cached:

@@ -136,8 +136,9 @@ def check(answer: tuple[Any, ...], what: str) -> Any:
     return answer[1:] or None
 
 
+@cache
 def device_available() -> bool:
-    """Return whether a kernel could be launched here; never raises."""
+    """Return whether a kernel could be launched here; never raises, asks the system once."""
     try:
         return device_count() > 0
     except Exception:
