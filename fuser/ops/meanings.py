@@ -56,9 +56,9 @@ def relu(x: Array) -> Any:
 
 
 def sigmoid(x: Array) -> Any:
-    """1 / (1 + exp(-x))."""
-    one = _constant(x, 1)
-    return one / (one + np.exp(-x))
+    """1 / (1 + exp(-x)), without overflow of exp."""
+    one, small = _constant(x, 1), np.exp(-np.abs(x))
+    return _select(np.less(x, 0), small, one) / (one + small)
 
 
 def silu(x: Array) -> Any:

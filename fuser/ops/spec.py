@@ -73,13 +73,17 @@ class Tolerance:
     ----------
     f32, f64
         Units in the last place of the result; 0.5 means correctly rounded, 0 exact.
-    atol
-        Absolute error allowed in addition: for ops whose relative error is unbounded near a zero.
+    near_zero
+        Absolute error allowed in addition, in eps of the dtype: for ops whose relative error is
+        unbounded at the zeros of the result.
+    flushed
+        Results of f32 below this many times the smallest normal number may become 0.
     """
 
     f32: float = 0.0
     f64: float = 0.0
-    atol: float = 0.0
+    near_zero: float = 0.0
+    flushed: float = 0.0
 
     def rtol(self, dtype: DataType) -> float:
         """Return the relative error that the ulps of `dtype` amount to; 0 for non-floats."""
@@ -87,6 +91,14 @@ class Tolerance:
             return 0.0
         ulp = self.f64 if dtype is DataType.Double else self.f32
         return ulp * float(np.finfo(dtype.compute.np).eps)
+
+    def atol(self, dtype: DataType) -> float:
+        """Return the absolute error allowed for `dtype` on top of `rtol`; 0 for non-floats."""
+        if not dtype.is_float:
+            return 0.0
+        info = np.finfo(dtype.compute.np)
+        floor = self.near_zero * float(info.eps)
+        return floor if dtype is DataType.Double else floor + self.flushed * float(info.tiny)
 
 
 EXACT = Tolerance()

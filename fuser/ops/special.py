@@ -82,11 +82,15 @@ def _exp_minus_square(x: F64) -> F64:
     return np.asarray(np.exp(-high * high) * np.exp((high - x) * (high + x)))
 
 
+def _erfcx_positive(x: F64) -> F64:
+    """exp(x**2) erfc(x), for x >= 0."""
+    t = (x - _ERFCX_SCALE) / (x + _ERFCX_SCALE)
+    return np.asarray(chebyshev.chebval(t, _erfcx_series()) / (1.0 + 2.0 * x))
+
+
 def _erfc_positive(x: F64) -> F64:
     bounded = np.minimum(x, 30.0)
-    t = (bounded - _ERFCX_SCALE) / (bounded + _ERFCX_SCALE)
-    series = chebyshev.chebval(t, _erfcx_series()) / (1.0 + 2.0 * bounded)
-    return np.asarray(series * _exp_minus_square(bounded))
+    return np.asarray(_erfcx_positive(bounded) * _exp_minus_square(bounded))
 
 
 def _erf_small(x: F64) -> F64:
@@ -135,11 +139,11 @@ def _halley(x: F64, error: F64) -> F64:
 
 
 def _invert_tail(q: F64) -> F64:
-    """The x > 0 with erfc(x) = q, for 0 < q <= 1/2."""
+    """The x > 0 with erfc(x) = q, for 0 < q <= 1/2; both sides scaled by exp(x**2)."""
+    log_q = np.log(q)
     x = _inverse_guess(q * (2.0 - q))
     for _ in range(3):
-        derivative = -_TWO_OVER_SQRT_PI * _exp_minus_square(x)
-        x = _halley(x, (_erfc_positive(x) - q) / derivative)
+        x = _halley(x, (np.exp(x * x + log_q) - _erfcx_positive(x)) / _TWO_OVER_SQRT_PI)
     return x
 
 

@@ -33,8 +33,9 @@ def wide_values(dtype: DataType) -> np.ndarray:
     bits = rng.integers(0, 256, 4000 * dtype.nbytes, dtype=np.uint8).view(dtype.np)
     moderate = (rng.normal(size=4000) * np.exp2(rng.integers(-20, 20, 4000))).astype(dtype.np)
     if dtype.is_float:
-        ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 464.5, 57344, 61440, 65504, 65520,
-                2.0**31, -(2.0**31), 2.0**31 - 128, 2.0**63, -(2.0**63), 127.5, -128.9, 255.9, 1e-45]  # fmt: skip
+        ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 464.5, 57344, 61440, 65504, 65520]
+        ends += [2.0**31, -(2.0**31), 2.0**31 - 128, 2.0**63, -(2.0**63)]
+        ends += [127.5, -128.9, 255.9, 1e-45]
         return np.concatenate([bits, moderate, np.array(ends, dtype.np)])
     limits = np.iinfo(dtype.np)
     ends = [limits.min, limits.min + 1, -1, 0, 1, limits.max - 1, limits.max]
