@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -274,3 +275,10 @@ def test_inverse_error_functions_invert() -> None:
     np.testing.assert_allclose(special.erf(special.erfinv(y)), y, rtol=1e-13)
     q = np.concatenate([rng.uniform(0, 2, 20_000), 10.0 ** rng.uniform(-300, 0, 2_000)])
     np.testing.assert_allclose(special.erfc(special.erfcinv(q)), q, rtol=5e-12)
+
+
+def test_documentation_lists_every_op() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "ops.md").read_text()
+    assert not [
+        s.name for s in POINTWISE if f"| `{s.name}` | {s.arity} | {s.promotion} |" not in text
+    ]
