@@ -303,7 +303,7 @@ def _opaque(op: str, num: Linear, den: Linear) -> Linear:
 
 
 def _rejoin(total: Linear, facts: Facts) -> Linear:
-    """Apply ``(x / n) * n + x % n == x``; the second term may be a provable 0."""
+    """Join quotient and remainder: ``(x / n) * n + x % n == x``, and the two rules like it."""
     for mono, c in list(total.items()):
         for a in mono:
             if not (isinstance(a, BinOp) and a.op in "/%"):
@@ -321,7 +321,37 @@ def _rejoin(total: Linear, facts: Facts) -> Linear:
             if whole and all(total.get(m) == k for m, k in whole.items()):
                 without = linear.add(linear.add(total, whole, -1), {mono: c}, -1)
                 return _rejoin(linear.add(without, linear.multiply(x, scale)), facts)
+            joined = _join_digits(total, a, rest, c, facts)
+            if joined is not None:
+                return _rejoin(joined, facts)
     return total
+
+
+def _join_digits(
+    total: Linear, low: BinOp, rest: Monomial, c: int, facts: Facts
+) -> Linear | None:
+    """Apply ``x % n + n * (x / n % m) == x % (n * m)`` to the term ``c * rest * (x % n)``."""
+    match low.rhs:
+        case Const(n):
+            pass
+        case _:
+            return None
+    shifted = _divide(_linear(low.lhs, facts), linear.constant(n), facts)
+    for mono, k in total.items():
+        if k != c * n:
+            continue
+        for high in mono:
+            match high:
+                case BinOp("%", x, Const(m)) if linear.without(mono, (high,)) == rest:
+                    if linear.add(_linear(x, facts), shifted, -1):
+                        continue
+                    whole = _modulo(_linear(low.lhs, facts), linear.constant(n * m), facts)
+                    parts = {linear.monomial((*rest, low)): c, mono: k}
+                    scaled = linear.multiply({rest: c}, whole)
+                    return linear.add(linear.add(total, parts, -1), scaled)
+                case _:
+                    pass
+    return None
 
 
 def _exact_quotient(mono: Monomial, a: BinOp, c: int, facts: Facts) -> Linear | None:
@@ -424,19 +454,47 @@ def _upper(a: Expr, facts: Facts, depth: int) -> Linear | None:
             high = linear.add(_linear(n, facts), linear.constant(-1))
         case BinOp("/", x, Const(d)) if d > 0 and variables_are_sizes(x, facts):
             return linear.atom(a)
+        case BinOp("/", x, Const(d)) if d > 0:
+            return _divided_bound(x, d, facts, depth)
         case BinOp("/", x, _) | BinOp("min", x, _):
             high = _linear(x, facts)
+        case BinOp("^", x, y):
+            return _xor_bound(x, y, facts, depth)
         case BinOp("<" | "<=" | "==" | "!=" | "and" | "or", _, _):
             return linear.constant(1)
         case _:
             return None
+    return _upper_sum(high, facts, depth)
+
+
+def _upper_sum(a: Linear, facts: Facts, depth: int) -> Linear | None:
+    """Return an upper bound of a sum, term by term."""
     total: Linear = {}
-    for mono, c in high.items():
+    for mono, c in a.items():
         term = _extreme_term(mono, -c, facts, depth - 1)
         if term is None:
             return None
         total = linear.add(total, term, -1)
     return total
+
+
+def _divided_bound(x: Expr, d: int, facts: Facts, depth: int) -> Linear | None:
+    """Return an upper bound of ``x / d``: exact for constant bounds, else that of ``x``."""
+    high = _upper_sum(_linear(x, facts), facts, depth)
+    known = None if high is None else linear.as_constant(high)
+    return high if known is None else linear.constant(max(known, 0) // d)
+
+
+def _xor_bound(x: Expr, y: Expr, facts: Facts, depth: int) -> Linear | None:
+    """Return an upper bound of ``x ^ y``: all bits below the highest of either."""
+    bits = 0
+    for side in (x, y):
+        high = _upper_sum(_linear(side, facts), facts, depth)
+        known = None if high is None else linear.as_constant(high)
+        if known is None:
+            return None
+        bits |= max(known, 0)
+    return linear.constant((1 << bits.bit_length()) - 1)
 
 
 def _shift_sizes(a: Linear, facts: Facts) -> Linear:

@@ -54,9 +54,7 @@ class _Inserter:
         for node in nodes:
             reads, writes = self.touched(node)
             late = reads & pending.written
-            early = writes & (pending.read | pending.written)
-            if isinstance(node, Loop) and not self.has_inner_sync(node):
-                late, early = late, early
+            early = writes & pending.read
             if late or early:
                 names = ", ".join(sorted(late or early))
                 why = "is read by other threads" if late else "is still read by other threads"
@@ -78,10 +76,6 @@ class _Inserter:
         first = self.body(node.body, pending)
         again = self.body(node.body, pending)  # what the previous iteration left pending
         return replace(node, body=again if again != first else first)
-
-    def has_inner_sync(self, loop: Loop) -> bool:
-        """Whether a barrier can be put inside: the loop is not bound to threads."""
-        return not loop.parallel.is_block
 
     def touched(self, node: NestNode) -> tuple[set[str], set[str]]:
         """Return the shared tensors that a node (with everything in it) reads and writes."""

@@ -27,12 +27,12 @@ from fuser.core.simplify import (
     simplify,
 )
 from fuser.core.unroll import Unroll
-from fuser.kir.core import Stmt
+from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
 from fuser.passes.guards import hoist_guards, split_guard
-from fuser.passes.rewrite import map_body
+from fuser.passes.rewrite import map_stmt
 
 if TYPE_CHECKING:
     from fuser.passes.lower import Lowering
@@ -56,6 +56,7 @@ def vectorize_loop(
     guard: Expr = TRUE
     if len(merged) == 1 and isinstance(merged[0], If) and not merged[0].orelse:
         guard, merged = merged[0].cond, merged[0].body
+    guard = all_of(*(_whole_vectors(t, var, extent, facts) for t in conjuncts(guard)))
     outer, inner = split_guard(guard, frozenset((var,)))
     whole = _at_last(inner, var, extent, facts)
     if inner != TRUE and whole is None:
@@ -67,6 +68,17 @@ def vectorize_loop(
     tail = (For(var, extent, (If(inner, merged),), _tail_unroll(merged)),)
     both: tuple[Stmt, ...] = (If(whole, wide, tail),)
     return both if outer == TRUE else (If(outer, both),)
+
+
+def _whole_vectors(term: Expr, var: str, extent: Const, facts: Facts) -> Expr:
+    """Return ``base < n`` for ``base + var < n`` where both are multiples of the vector."""
+    match term:
+        case BinOp("<", lhs, rhs) if coefficient_of(rhs - lhs, var, facts) == -1:
+            at_first: Expr = substitute(term, {var: ZERO})
+            gap = substitute(rhs - lhs, {var: ZERO})
+            return simplify(at_first, facts) if is_multiple(gap, extent.value, facts) else term
+        case _:
+            return term
 
 
 def _at_last(guard: Expr, var: str, extent: Const, facts: Facts) -> Expr | None:
@@ -101,9 +113,12 @@ class _Widener:
 
     def rewrite(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return the loop over `body` with its wide accesses moved before and after it."""
-        written = {s.memory for s in body if isinstance(s, Store)}
-        inner = map_body(body, self.load(written), lambda e: e)
-        inner = tuple(self.store(s) for s in inner)
+        written = {s.memory for s in walk_stmts(body) if isinstance(s, Store)}
+        # Accesses in nested branches and loops stay: they may not happen for a whole vector.
+        load = self.load(written)
+        inner = tuple(
+            s if s.bodies() else self.store(map_stmt(s, load, lambda e: e)) for s in body
+        )
         copy = self.plain_copy(inner)
         if copy is not None:
             return (*self.before, *copy)

@@ -9,11 +9,12 @@ from fuser.core.errors import ScheduleError
 from fuser.schedule.recipes.pointwise import pointwise
 from fuser.schedule.recipes.problem import Problem
 from fuser.schedule.recipes.reduction import reduction
+from fuser.schedule.recipes.transpose import transpose
 from fuser.schedule.schedule import Schedule
 
 Recipe: TypeAlias = Callable[[Problem], Schedule | None]
 
-CATALOG: tuple[Recipe, ...] = (pointwise, reduction)
+CATALOG: tuple[Recipe, ...] = (transpose, pointwise, reduction)
 
 
 def choose(problem: Problem) -> Schedule:
