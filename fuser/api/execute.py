@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fuser.api.pipeline import build_program
+from fuser.api.listen import LISTENERS, build_observed, run_observed
 from fuser.api.shape_class import ShapeClass, classify
 from fuser.core.errors import BackendError, InputError
 from fuser.fusion.bind import bind_sizes
@@ -32,6 +32,22 @@ class Compiled:
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
     cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, "CudaProgram"])
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """Inputs that fit the definition.
+
+    Attributes
+    ----------
+    env
+        Values of the size and stride variables.
+    """
+
+    views: dict[str, ArrayView]
+    scalars: dict[str, Any]
+    cls: ShapeClass
+    env: dict[str, int]
 
 
 _COMPILED: WeakKeyDictionary[FusionDefinition, Compiled] = WeakKeyDictionary()
@@ -72,21 +88,41 @@ def execute(
     manual: bool = False,
 ) -> list[Any]:
     """Run `fd` on `inputs` and return its outputs, without those that alias an input."""
+    call = bind(fd, inputs)
+    where = choose_backend(backend, list(call.views.values()), device)
+    program = program_of(fd, call)
+
+    def run() -> list[Any]:
+        if where == "interpret":
+            return interpret(program, call.env, call.views, call.scalars)
+        compiled = compiled_of(fd)
+        return run_cuda(
+            compiled, call.cls, program, call.env, call.views, call.scalars, stream, device
+        )
+
+    if not LISTENERS:
+        return run()
+    gpu = max((v.device_id for v in call.views.values()), default=0)
+    return run_observed(fd, program, gpu if where == "cuda" else None, run)
+
+
+def bind(fd: FusionDefinition, inputs: Sequence[Any]) -> BoundCall:
+    """Check `inputs` against the definition and find the shape class of the call."""
     arrays, scalars = fd.named_inputs(inputs)
     views = {name: input_view(name, array) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
-    where = choose_backend(backend, list(views.values()), device)
     cls, strides = classify(fd.fusion, views, sizes)
-    env = {**sizes, **strides}
+    return BoundCall(views, scalars, cls, {**sizes, **strides})
+
+
+def program_of(fd: FusionDefinition, call: BoundCall) -> Program:
+    """Return the program of a call's shape class, compiled on its first use."""
     compiled = compiled_of(fd)
     with compiled.lock:
-        program = compiled.programs.get(cls)
+        program = compiled.programs.get(call.cls)
         if program is None:
-            program = build_program(fd.fusion, cls, env)
-            compiled.programs[cls] = program
-    if where == "interpret":
-        return interpret(program, env, views, scalars)
-    return run_cuda(compiled, cls, program, env, views, scalars, stream, device)
+            program = compiled.programs[call.cls] = build_observed(fd, call.cls, call.env)
+    return program
 
 
 def input_view(name: str, array: Any) -> ArrayView:

@@ -59,3 +59,7 @@ class ProtocolError(FuserError):
 
 class ResultMismatchError(FuserError):
     """``fd.validate`` found an output that differs from the reference."""
+
+
+class OptionError(FuserError):
+    """An environment variable or a command line asks for something that does not exist."""

@@ -1,0 +1,1 @@
+"""Every stage of a compilation as text: printers, recorded traces, dumps, the HTML page."""

@@ -1,0 +1,90 @@
+"""Kernel IR as text: every statement by its class and fields, so a new one prints at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from fuser.core.dtypes import DataType
+from fuser.core.expr import BinOp, Const, Expr, Select, Var, to_c
+from fuser.core.unroll import Unroll
+from fuser.kir.core import Kernel, Param, ScalarParam, SizeParam, Stmt, TensorParam
+from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
+from fuser.kir.text import bare, value_to_c
+
+_EXPR = (Const, Var, BinOp, Select)
+_VALUE = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
+
+
+def to_text(kernel: Kernel) -> str:
+    """Print the launch, the memory and the body of a kernel, one item a line."""
+    lines = [f"kernel {kernel.name}  # {kernel.index} indices"]
+    lines += [f"  grid  {_extents(kernel.grid)}", f"  block {_extents(kernel.block)}"]
+    lines += [f"  param {_param(p)}" for p in kernel.params]
+    lines += [
+        f"  shared {s.name}: {s.dtype.short}[{s.numel}]  # {s.nbytes} bytes" for s in kernel.shared
+    ]
+    return "\n".join([*lines, *_body(kernel.body, 1)])
+
+
+def _extents(extents: tuple[Expr, ...]) -> str:
+    return ", ".join(to_c(e) for e in extents)
+
+
+def _param(p: Param) -> str:
+    match p:
+        case TensorParam(name, dtype, mode, numel, aligned_bytes, aliased):
+            alias = ", may alias" if aliased else ""
+            size = to_c(numel)
+            return f"{name}: {mode} {dtype.short}[{size}], aligned to {aligned_bytes}{alias}"
+        case ScalarParam(name, dtype):
+            return f"{name}: {dtype.short}"
+        case SizeParam(name):
+            return f"{name}: size"
+
+
+def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    for stmt in body:
+        held: list[tuple[Field[Any], Any]] = [
+            (f, getattr(stmt, f.name))
+            for f in fields(stmt)  # type: ignore[arg-type]
+        ]
+        words = [w for f, item in held if not _is_body(item) and (w := _field(f, item))]
+        name = f" {stmt.name}:" if hasattr(stmt, "name") else ""
+        yield f"{pad}{type(stmt).__name__}{name} {', '.join(words)}".rstrip()
+        for f, item in held:
+            if not _is_body(item):
+                continue
+            if f.name != "body":
+                yield f"{pad}{f.name}:"
+            yield from _body(item, depth + 1)
+
+
+def _is_body(item: Any) -> bool:
+    return isinstance(item, tuple) and bool(item) and all(isinstance(s, Stmt) for s in item)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _field(field: Field[Any], value: Any) -> str:
+    """Print ``name=value``; nothing for the statement's own name and for a default."""
+    is_default = field.default is not MISSING and value == field.default
+    if field.name == "name" or is_default or value == ():
+        return ""
+    return f"{field.name}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case DataType():
+            return value.short
+        case Unroll(kind, factor):
+            return f"{kind}:{factor}" if kind == "partial" else kind
+        case tuple():
+            return f"({', '.join(map(_text, value))})"
+        case _ if isinstance(value, _EXPR):
+            return to_c(value)
+        case _ if isinstance(value, _VALUE):
+            return bare(value_to_c(value))
+        case _:
+            return str(value)
