@@ -49,7 +49,8 @@ def array_kind(array: Any) -> ArrayKind:
 
 def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of a contiguous array."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for n in reversed(sizes):
         strides.append(step)
         step *= max(n, 1)

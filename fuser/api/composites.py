@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fuser.api.builder import Builder
 from fuser.api.extents import to_dim
 from fuser.api.recording import recorded
 from fuser.api.tensor import Extent, Operand, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
-
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
 
 
 class Composites:
@@ -22,7 +20,7 @@ class Composites:
     an explicit cast.
     """
 
-    definition: FusionDefinition
+    definition: Builder
 
     @recorded
     def softmax(self, a: Tensor, dim: int = -1) -> Tensor:

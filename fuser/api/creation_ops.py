@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fuser.api.builder import Builder
 from fuser.api.extents import to_expr, to_shape
 from fuser.api.recording import recorded
 from fuser.api.tensor import Extent, Operand, Scalar, Tensor
@@ -12,14 +13,11 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.fusion.attrs import FullAttrs, IotaAttrs
 
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
-
 
 class CreationOps:
     """Creation operations of one definition."""
 
-    definition: FusionDefinition
+    definition: Builder
 
     @recorded
     def full(self, shape: Sequence[Extent], fill_value: Operand, dtype: DataType) -> Tensor:

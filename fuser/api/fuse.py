@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -20,6 +21,14 @@ from fuser.fusion.names import is_valid_name
 Path: TypeAlias = tuple[str | int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A traced fusion and whether the function returned a tuple."""
+
+    fd: FusionDefinition
+    returns_tuple: bool
+
+
 class FusedFunction:
     """A Python function traced once per kind of its arguments, then executed as a fusion.
 
@@ -31,34 +40,34 @@ class FusedFunction:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._static: set[Path] = set()
-        self._traces: dict[Hashable, FusionDefinition] = {}
+        self._traces: dict[Hashable, Trace] = {}
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the fusion on arrays; inside another trace, call the function itself."""
         if find_definition(*args, *kwargs.values()) is not None:
             return self.function(*args, **kwargs)
-        fd, inputs = self._traced(args, kwargs)
-        outputs = fd.execute(inputs)
-        return outputs[0] if len(outputs) == 1 and not fd.returns_tuple else tuple(outputs)
+        trace, inputs = self._traced(args, kwargs)
+        outputs = trace.fd.execute(inputs)
+        return tuple(outputs) if trace.returns_tuple else outputs[0]
 
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
         """Return the fusion that these arguments run."""
-        return self._traced(args, kwargs)[0]
+        return self._traced(args, kwargs)[0].fd
 
-    def _traced(self, args: Any, kwargs: Any) -> tuple[FusionDefinition, list[Any]]:
+    def _traced(self, args: Any, kwargs: Any) -> tuple[Trace, list[Any]]:
         leaves = dict(_leaves((), {"": args, **kwargs}))
         while True:
             inputs = {p: x for p, x in leaves.items() if self._is_input(p, x)}
             key = tuple((p, _key(x, p in inputs)) for p, x in leaves.items())
-            fd = self._traces.get(key)
-            if fd is None:
+            trace = self._traces.get(key)
+            if trace is None:
                 try:
-                    fd = self._traces[key] = self._trace(args, kwargs, inputs)
+                    trace = self._traces[key] = self._trace(args, kwargs, inputs)
                 except _Retry as retry:
                     self._static |= retry.paths
                     continue
-            return fd, list(inputs.values())
+            return trace, list(inputs.values())
 
     def _is_input(self, path: Path, leaf: Any) -> bool:
         if _is_array(leaf):
@@ -66,7 +75,7 @@ class FusedFunction:
         number = leaf.item() if isinstance(leaf, np.generic) else leaf
         return type(number) in (int, float) and path not in self._static
 
-    def _trace(self, args: Any, kwargs: Any, inputs: dict[Path, Any]) -> FusionDefinition:
+    def _trace(self, args: Any, kwargs: Any, inputs: dict[Path, Any]) -> Trace:
         fd = FusionDefinition(numpy_broadcasting=True)
         handles = {path: _define(fd, leaf) for path, leaf in inputs.items()}
         tree = _replaced((), {"": args, **kwargs}, handles)
@@ -78,8 +87,9 @@ class FusedFunction:
             if not paths:
                 raise
             raise _Retry(paths) from None
-        fd.returns_tuple = isinstance(result, list | tuple)
-        for output in result if isinstance(result, list | tuple) else [result]:
+        several = isinstance(result, list | tuple)
+        outputs: list[Any] = list(cast("Sequence[Any]", result)) if several else [result]
+        for output in outputs:
             if not isinstance(output, Tensor):
                 raise DefinitionError(
                     f"{self.function.__name__}: returned {output!r}; a tensor or a tuple of "
@@ -87,7 +97,7 @@ class FusedFunction:
                 )
             fd.add_output(output)
         fd.finish(self._names(positional, tree))
-        return fd
+        return Trace(fd, several)
 
     def _names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that hold one tensor or scalar each."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fuser.api.builder import Builder
 from fuser.api.tensor import Handle
 from fuser.fusion.names import is_valid_name
 
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
 
-
-def names_from(fd: FusionDefinition, local_variables: Mapping[str, Any]) -> dict[str, str]:
+def names_from(fd: Builder, local_variables: Mapping[str, Any]) -> dict[str, str]:
     """Return which values of `fd` to rename to what.
 
     A value is renamed when exactly one variable holds it and that name is valid in CUDA C++ and

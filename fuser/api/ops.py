@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser.api.builder import Builder
 from fuser.api.composites import Composites
 from fuser.api.creation_ops import CreationOps
 from fuser.api.recording import recorded
 from fuser.api.reduction_ops import ReductionOps
-from fuser.api.tensor import Handle, Operand, Scalar, Tensor
+from fuser.api.tensor import Handle, Operand, Owner, Scalar, Tensor
 from fuser.api.view_ops import ViewOps
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.ops import POINTWISE, OpSpec
-
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
 
 
 class Ops(ViewOps, ReductionOps, CreationOps, Composites):
@@ -28,7 +26,7 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
 
     prefix = "ops."
 
-    def __init__(self, definition: FusionDefinition) -> None:
+    def __init__(self, definition: Builder) -> None:
         self.definition = definition
 
     @recorded
@@ -105,7 +103,7 @@ for _spec in POINTWISE:
         setattr(Ops, _spec.name, _method(_spec))
 
 
-def find_definition(*arguments: Any) -> FusionDefinition | None:
+def find_definition(*arguments: Any) -> Owner | None:
     """Return the definition that the first tensor or scalar among `arguments` belongs to."""
     for argument in arguments:
         if isinstance(argument, Handle):

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fuser.api.tensor import StaticNeededError
 from fuser.core.errors import DefinitionError
 from fuser.core.location import caller_location
-
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +36,7 @@ def recorded(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         owner: Any = args[0]
-        fd: FusionDefinition = owner.definition
+        fd: Any = owner.definition
         if fd.location is not None:
             return method(*args, **kwargs)
         fd.check_open(name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from fuser.api.builder import Builder
 from fuser.api.extents import to_dims
 from fuser.api.recording import recorded
 from fuser.api.tensor import Scalar, Tensor
@@ -14,16 +15,13 @@ from fuser.core.expr import ONE, product
 from fuser.fusion.attrs import BroadcastAttrs, ReduceAttrs, SizeAttrs
 from fuser.ops import BY_REDUCTION
 
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
-
 Dims: TypeAlias = int | Sequence[int] | None
 
 
 class ReductionOps:
     """Reductions of one definition; ``dims=None`` means all dimensions."""
 
-    definition: FusionDefinition
+    definition: Builder
 
     @recorded
     def sum(

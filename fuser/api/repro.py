@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fuser.api.builder import Builder
+from fuser.api.recording import Call
 from fuser.api.tensor import Handle
 from fuser.core.dtypes import DataType
 
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
-    from fuser.api.recording import Call
 
-
-def to_python(fd: FusionDefinition) -> str:
+def to_python(fd: Builder) -> str:
     """Print the calls the user made; executing the text defines an equal fusion as ``fd``."""
     keyword = "numpy_broadcasting=True" if fd.numpy_broadcasting else ""
     lines = [

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import Const
-from fuser.core.location import caller_location
-from fuser.fusion.graph import Value
-
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
+from fuser.core.location import SourceLocation, caller_location
+from fuser.fusion.graph import FusionGraph, Value
 
 Number: TypeAlias = bool | int | float
+
+
+class Owner(Protocol):
+    """The definition that a tensor belongs to, as far as tensors need it."""
+
+    fusion: FusionGraph
+    ops: Any
+    location: SourceLocation | None
 
 
 class StaticNeededError(DefinitionError):
@@ -45,7 +50,7 @@ class Handle:
 
     __array_ufunc__ = None  # np.float32(2) * x is x.__rmul__, not an object array
 
-    def __init__(self, fd: FusionDefinition, name: str) -> None:
+    def __init__(self, fd: Owner, name: str) -> None:
         self.fd = fd
         self.name = name
 
@@ -211,7 +216,8 @@ class Tensor(Handle):
 
     def size(self, dim: int) -> Scalar:
         """Return the extent of dimension `dim` as an Int scalar."""
-        return self.fd.ops.size(self, dim)
+        extent: Scalar = self.fd.ops.size(self, dim)
+        return extent
 
     def __len__(self) -> int:
         raise TypeError(f"{self.name}: its length is an Int scalar; use {self.name}.shape[0]")
@@ -220,7 +226,8 @@ class Tensor(Handle):
         raise TypeError(f"{self.name}: tensors of a fusion cannot be iterated; index them")
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
-        return self.fd.ops.getitem(self, index)
+        part: Tensor = self.fd.ops.getitem(self, index)
+        return part
 
     def __repr__(self) -> str:
         v = self.value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fuser.api.builder import Builder
 from fuser.api.extents import (
     difference,
     is_nonnegative,
@@ -45,14 +46,11 @@ from fuser.fusion.attrs import (
 from fuser.fusion.graph import Value
 from fuser.fusion.shapes import canonical, quotient, shape_text
 
-if TYPE_CHECKING:
-    from fuser.api.definition import FusionDefinition
-
 
 class ViewOps:
     """View operations and sizes of one definition."""
 
-    definition: FusionDefinition
+    definition: Builder
 
     # ---- sizes ---------------------------------------------------------------------------
 

@@ -1,0 +1,173 @@
+"""The graph under construction: handles, constants, and how operations add values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.api.extents import to_expr
+from fuser.api.recording import Call
+from fuser.api.tensor import Handle, Number, Scalar, Tensor
+from fuser.core.dtypes import DataType
+from fuser.core.errors import DefinitionError
+from fuser.core.expr import ONE, Expr
+from fuser.core.location import SourceLocation
+from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
+from fuser.fusion.dtypes import pointwise_types
+from fuser.fusion.graph import FusionGraph, Value
+from fuser.fusion.shapes import broadcast, unify
+
+
+class Builder:
+    """What the operations see of a definition.
+
+    Attributes
+    ----------
+    fusion
+        The graph.
+    ops
+        The operations.
+    numpy_broadcasting
+        Whether pointwise operations insert leading dimensions as NumPy does (`@fuse`); otherwise
+        ranks must agree.
+    location
+        The user's line of the call in progress.
+    calls
+        What the user called, for `repr`.
+    closed
+        Whether the definition is finished.
+    """
+
+    ops: Any
+
+    def __init__(self, numpy_broadcasting: bool) -> None:
+        self.fusion = FusionGraph()
+        self.numpy_broadcasting = numpy_broadcasting
+        self.location: SourceLocation | None = None
+        self.calls: list[Call] = []
+        self.closed = False
+        self._handles: dict[str, Tensor | Scalar] = {}
+        self._constants: dict[tuple[str, str], str] = {}
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Rename values, and the objects that users hold."""
+        self.fusion.rename_all(names)
+        for old, new in names.items():
+            self._handles[old].name = new
+        self._handles = {handle.name: handle for handle in self._handles.values()}
+
+    def check_open(self, call: str) -> None:
+        """Raise `DefinitionError` when the definition is finished."""
+        if self.closed:
+            raise DefinitionError(f"{call}: the definition is finished; call it inside `with`")
+
+    def handle(self, value: Value) -> Any:
+        """Return the user's object for a value of the graph."""
+        found = self._handles.get(value.name)
+        if found is None:
+            kind = Scalar if self.fusion.is_scalar(value) else Tensor
+            found = self._handles[value.name] = kind(self, value.name)
+        return found
+
+    def operand(self, op: str, item: Any) -> Value:
+        """Return the graph value of a tensor, scalar or Python number."""
+        if isinstance(item, Handle):
+            if item.fd is not self:
+                raise DefinitionError(
+                    f"{op}: operand {item.name} belongs to another FusionDefinition"
+                )
+            return item.value
+        if isinstance(item, np.generic):
+            item = item.item()
+        if isinstance(item, bool | int | float):
+            return self.constant(item, None)
+        raise DefinitionError(
+            f"{op}: operand {item!r} is a {type(item).__name__}; a tensor, a scalar or a number is "
+            "needed"
+        )
+
+    def tensor(self, op: str, item: Any) -> Value:
+        """Return the graph value of a tensor; raise `DefinitionError` on anything else."""
+        if isinstance(item, Tensor):
+            return self.operand(op, item)
+        raise DefinitionError(f"{op}: got {item!r}; a tensor of this fusion is needed")
+
+    def scalar_operand(self, what: str, item: Any) -> Value:
+        """Return the graph value of a scalar or Python number."""
+        value = self.operand(what, item)
+        if not self.fusion.is_scalar(value):
+            raise DefinitionError(f"{what}: value {value.name} is a tensor; a scalar is needed")
+        return value
+
+    def constant(self, number: Number, dtype: DataType | None) -> Value:
+        """Return a constant, the same value for the same number and dtype."""
+        defaults: dict[type, DataType] = {bool: DataType.Bool, int: DataType.Int}
+        default = defaults.get(type(number), DataType.Double)
+        key = (f"{type(number).__name__} {(dtype or default).name}", repr(number))
+        name = self._constants.get(key)
+        if name is not None and name in self.fusion:
+            return self.fusion.value(name)
+        value = self.fusion.add(
+            "constant", (), dtype or default, (), ConstantAttrs(number, dtype is None),
+            location=self.location,
+        )  # fmt: skip
+        self._constants[key] = value.name
+        return value
+
+    def unify(self, a: Expr, b: Expr, why: str) -> Expr:
+        """Return the extent that `a` and `b` share."""
+        return unify(self.fusion, a, b, why, self.location)
+
+    def unify_extent(self, a: Expr, extent: Any, why: str) -> Expr:
+        """As `unify`, for an extent as users write it."""
+        return self.unify(a, to_expr(self.fusion, extent, why), why)
+
+    def constrain(self, a: Expr, b: Expr, why: str) -> None:
+        """Require two extents to agree at execution."""
+        self.fusion.constrain(a, b, why, self.location)
+
+    def emit(
+        self,
+        op: str,
+        operands: Iterable[Value],
+        dtype: DataType,
+        shape: tuple[Expr, ...],
+        attrs: Attrs = NO_ATTRS,
+    ) -> Any:
+        """Add a value at the user's line and return its handle."""
+        value = self.fusion.add(op, tuple(operands), dtype, shape, attrs, None, self.location)
+        return self.handle(value)
+
+    def emit_tensor(
+        self,
+        op: str,
+        operands: Iterable[Value],
+        dtype: DataType,
+        shape: tuple[Expr, ...],
+        attrs: Attrs = NO_ATTRS,
+    ) -> Tensor:
+        """As `emit`, for operations that give a tensor whatever their operands are."""
+        tensor: Tensor = self.emit(op, operands, dtype, shape, attrs)
+        return tensor
+
+    def emit_pointwise(self, op: str, operands: Sequence[Any]) -> Any:
+        """Add a pointwise value of the op table: dtype and shape follow from the operands."""
+        values = [self.operand(op, item) for item in operands]
+        _, dtype = pointwise_types(self.fusion, op, values)
+        if self.numpy_broadcasting:
+            rank = max((v.rank for v in values), default=0)
+            values = [self._with_rank(v, rank) for v in values]
+        shape = broadcast(self.fusion, op, values, self.location)
+        return self.emit(op, values, dtype, shape)
+
+    def _with_rank(self, value: Value, rank: int) -> Value:
+        """Insert leading dimensions of extent 1; scalars stay as they are."""
+        missing = rank - value.rank
+        if missing == 0 or value.rank == 0:
+            return value
+        shape = (*(ONE,) * missing, *value.shape)
+        attrs = BroadcastAttrs(tuple(range(missing, rank)))
+        broadcasted: Value = self.emit("broadcast", (value,), value.dtype, shape, attrs).value
+        return broadcasted
