@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,17 +67,25 @@ class Launch:
         blocks = ("bx", "by", "bz"), self.grid, np.repeat(ids, tid.size)
         threads = ("tx", "ty", "tz"), self.block, lanes
         for names, extents, linear in (blocks, threads):
-            for coordinate, extent in zip(names, extents, strict=True):
-                if extent == 1:
-                    env[coordinate] = 0
-                    continue
-                linear, value = np.divmod(linear, extent)
-                env[coordinate] = value
-        for coordinate in ("bx", "by", "bz"):
-            if ids.size == 1 and not isinstance(env[coordinate], int):
-                env[coordinate] = int(env[coordinate][0])
+            env.update(zip(names, _coordinates(linear, extents), strict=True))
+        if ids.size == 1:
+            env.update((n, int(np.ravel(env[n])[0])) for n in ("bx", "by", "bz"))
         slot = np.repeat(np.arange(ids.size), tid.size)
         return Agent(name, lanes, slot, env, dict(self.scalars))
+
+
+def _coordinates(linear: NDArray[np.int64], extents: Extents) -> Iterator[Any]:
+    """Yield x, y and z of linear numbers; 0 along extents of 1."""
+    left = math.prod(extents)
+    for extent in extents:
+        left //= max(extent, 1)
+        if extent == 1:
+            yield 0
+        elif left <= 1:  # nothing but this coordinate is left
+            yield linear
+        else:
+            linear, value = np.divmod(linear, extent)
+            yield value
 
 
 def bind(

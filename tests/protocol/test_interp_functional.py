@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import fuser.interp.functional as functional
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError, ProtocolError
-from fuser.core.expr import ONE, ZERO, Const, Var, all_of, ceil_div, less, less_equal
+from fuser.core.expr import ONE, ZERO, Const, Var, all_of, ceil_div, equal, less, less_equal
 from fuser.interp.functional import run_kernel, run_program
-from fuser.kir.core import Kernel, SharedArray, SizeParam, TensorParam
+from fuser.kir.core import Kernel, ScalarParam, SharedArray, SizeParam, TensorParam
 from fuser.kir.program import Buffer, OutputBinding, Program
-from fuser.kir.scalar import Apply, Cast, Choose, Element, Literal, Ref
+from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.stmts import (
     Assign,
     BlockReduce,
@@ -234,6 +234,44 @@ def test_rounding_where_casts_say(n, m):
     run_kernel(kernel, {"n": n, "m": m}, {"x": x, "bias": bias, "y": y}, check_index=True)
     wide = x.astype(np.float32) + np.resize(bias, n).astype(np.float32)
     np.testing.assert_array_equal(y.view(np.uint16), (wide * 0.5).astype(BF16.np).view(np.uint16))
+
+
+@pytest.mark.parametrize("short", ["f32", "f64", "bf16", "f16", "f8e4m3", "i64", "u8", "bool"])
+def test_scalars_and_uniform_values(rng, short, chunks):
+    """Where a guard holds x, else a scalar of the fusion, else a literal; in every kind of type."""
+    dtype, flat = DataType.from_short(short), BX * 32 + TX
+    guarded = Element("x", flat, dtype, less(flat, Const(70)), Ref("s", dtype))
+    body = (
+        Store("y", flat, Choose(less(flat, Const(90)), guarded, Literal(1, dtype), dtype)),
+        If(equal(N, 96), (Store("z", ZERO, Ref("s", dtype)),), (Store("z", ZERO, guarded),)),
+    )
+    z = TensorParam("z", dtype, "out", ONE)
+    params = (*_io(dtype), z, ScalarParam("s", dtype))
+    x = _random(rng, 96, dtype) if short != "bool" else rng.random(96) < 0.5
+    y, z = poison(96, dtype.np), poison(1, dtype.np)
+    kernel = _kernel(body, params, grid=Const(3), block=32)
+    run_kernel(kernel, {"n": 96}, {"x": x, "y": y, "z": z}, {"s": 3})
+    want = x.copy()
+    want[70:90], want[90:] = np.asarray(3).astype(dtype.np), np.asarray(1).astype(dtype.np)
+    np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8))
+    np.testing.assert_array_equal(z.view(np.uint8), want[70:71].view(np.uint8))
+
+
+def test_three_dimensional_grids_and_blocks(chunks):
+    """Every thread of every block writes its own coordinates once."""
+    grid, block = (2, 3, 4), (5, 2, 3)
+    names = ("bx", "by", "bz", "tx", "ty", "tz")
+    flat, code = ZERO, ZERO
+    for name, extent in zip(names, (*grid, *block), strict=True):
+        flat, code = flat * extent + Var(name), code * 10 + Var(name)
+    body = (Store("y", flat, FromIndex(code, DataType.Int)),)
+    params = (TensorParam("y", DataType.Int, "out", Const(720)),)
+    dims = (tuple(Const(e) for e in extents) for extents in (grid, block))
+    kernel = replace(_kernel(body, params), **dict(zip(("grid", "block"), dims, strict=True)))
+    y = poison(720, np.dtype(np.int64))
+    run_kernel(kernel, {"n": 0}, {"y": y})
+    digits = np.indices((*grid, *block)).reshape(6, -1)
+    np.testing.assert_array_equal(y, digits.T @ 10 ** np.arange(5, -1, -1))
 
 
 def test_nested_divergence(rng, chunks):
