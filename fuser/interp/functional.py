@@ -30,7 +30,7 @@ def run_program(
     arrays: Mapping[str, Array],
     scalars: Mapping[str, Any] | None = None,
 ) -> dict[str, Array]:
-    """Run all kernels and return the program's buffers by name.
+    """Run all kernels; return the program's buffers, and inputs that are outputs, by name.
 
     Parameters
     ----------
@@ -52,6 +52,7 @@ def run_program(
     for kernel in program.kernels:
         run_kernel(kernel, env, flat, scalars)
     results = {name: view for name, (_, view) in buffers.items()}
+    results.update((o.buffer, arrays[o.buffer]) for o in program.outputs if o.buffer in arrays)
     for output in program.outputs:
         if output.copy_into is not None:
             arrays[output.copy_into][...] = results[output.buffer]

@@ -371,11 +371,14 @@ def test_a_program_with_a_temporary_and_an_alias(rng):
         return _kernel(body, params)
 
     buffers = tuple(Buffer(b, F32, (N,), (ONE,), N) for b in ("t", "y"))
-    bindings = OutputBinding("y"), OutputBinding("y", copy_into="x", returned=False)
+    alias = OutputBinding("y", copy_into="x", returned=False)
+    bindings = OutputBinding("y"), OutputBinding("w"), alias
     program = Program("p", ("x",), buffers, (doubling("x", "t"), doubling("t", "y")), bindings)
     x = rng.standard_normal(100).astype(np.float32)
     before = x.copy()
-    result = run_program(program, {"n": 100}, {"x": x})
+    w = np.zeros(3)
+    result = run_program(program, {"n": 100}, {"x": x, "w": w})
+    assert result["w"] is w, "an input that is an output is returned as it is"
     np.testing.assert_array_equal(result["y"], before * 4)
     np.testing.assert_array_equal(x, before * 4)
 
