@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Builder:
                 )
             return item.value
         if isinstance(item, np.generic):
-            item = item.item()
+            item = cast("Any", item).item()
         if isinstance(item, bool | int | float):
             return self.constant(item, None)
         raise DefinitionError(

@@ -1,11 +1,14 @@
 """`FusionDefinition`: the user builds a fusion graph here, then executes it."""
 
+# pyright: reportImportCycles=false
+# (execute and validate take definitions; the methods import them when called)
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -62,7 +65,8 @@ class FusionDefinition(Builder):
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self.finish(sys._getframe(1).f_locals)
+            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+            self.finish(caller.f_locals)
 
     def finish(self, local_variables: Any = None) -> None:
         """Close the definition; values take the names of the local variables that hold them."""
@@ -117,7 +121,7 @@ class FusionDefinition(Builder):
         self.arguments.append(tensor)
         return tensor
 
-    def _input_shape(self, shape: Sequence[int]) -> tuple[Expr, ...]:
+    def _input_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
         for d, n in enumerate(shape):
             if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < -1:
                 raise DefinitionError(
@@ -274,11 +278,11 @@ class FusionDefinition(Builder):
 
 def _is_ints(item: Any) -> bool:
     """Whether `item` is a non-empty sequence of ints: strides rather than contiguity."""
-    return (
-        isinstance(item, list | tuple)
-        and len(item) > 0
-        and all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in item)
-    )
+    if not isinstance(item, list | tuple):
+        return False
+    numbers: list[Any] = list(cast("Sequence[Any]", item))
+    plain = (isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers)
+    return len(numbers) > 0 and all(plain)
 
 
 def _checked_dtype(dtype: Any) -> DataType:
@@ -294,7 +298,8 @@ def _argument_name(argument: Tensor | Scalar | Vector) -> str:
 
 
 def _vector_items(vector: Vector, given: Any) -> dict[str, Any]:
-    listed = list(given) if isinstance(given, list | tuple) else [given]
+    several = isinstance(given, list | tuple)
+    listed: list[Any] = list(cast("Sequence[Any]", given)) if several else [given]
     if len(listed) != len(vector):
         raise InputError(
             f"input {_argument_name(vector)}: has {len(listed)} items; the definition says "

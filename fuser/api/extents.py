@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def to_expr(graph: FusionGraph, extent: Any, what: str) -> Expr:
     if isinstance(extent, Const | Var | BinOp | Select):
         return extent
     if isinstance(extent, int | np.integer) and not isinstance(extent, bool):
-        return Const(int(extent))
+        return Const(int(cast("Any", extent)))
     if isinstance(extent, Scalar) and not extent.dtype.is_float:
         found = _expr_of(graph, extent.value)
         if found is not None:
@@ -84,14 +84,15 @@ def to_dim(dim: Any, rank: int, what: str) -> int:
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not -rank <= dim < rank:
         allowed = f"{-rank}..{rank - 1} is needed" if rank else "a 0-d tensor has no dimensions"
         raise DefinitionError(f"{what}: dimension {dim!r} of a rank {rank} tensor; {allowed}")
-    return int(dim) % rank
+    return int(cast("Any", dim)) % rank
 
 
 def to_dims(dims: Any, rank: int, what: str) -> tuple[int, ...]:
     """Return distinct dimensions counted from the front; ``None`` means all of them."""
     if dims is None:
         return tuple(range(rank))
-    listed = [dims] if isinstance(dims, int | np.integer | Scalar) else list(dims)
+    single = isinstance(dims, int | np.integer | Scalar)
+    listed: list[Any] = [dims] if single else list(dims)
     found = tuple(to_dim(d, rank, what) for d in listed)
     if len(set(found)) != len(found):
         raise DefinitionError(f"{what}: dimensions {listed} name one twice; each at most once")

@@ -72,8 +72,7 @@ class FusedFunction:
     def _is_input(self, path: Path, leaf: Any) -> bool:
         if _is_array(leaf):
             return True
-        number = leaf.item() if isinstance(leaf, np.generic) else leaf
-        return type(number) in (int, float) and path not in self._static
+        return type(_number(leaf)) in (int, float) and path not in self._static
 
     def _trace(self, args: Any, kwargs: Any, inputs: dict[Path, Any]) -> Trace:
         fd = FusionDefinition(numpy_broadcasting=True)
@@ -136,11 +135,13 @@ def _inputs_of(scalar: Scalar, handles: dict[Path, Any]) -> set[Path]:
 
 def _leaves(path: Path, tree: Any) -> Iterator[tuple[Path, Any]]:
     if isinstance(tree, dict):
-        for name, item in tree.items():
+        named: dict[str, Any] = cast("Any", tree)
+        for name, item in named.items():
             yield from _leaves((*path, name), item)
     elif isinstance(tree, list | tuple):
-        yield (*path, "len"), f"{type(tree).__name__} {len(tree)}"
-        for i, item in enumerate(tree):
+        items: Sequence[Any] = cast("Any", tree)
+        yield (*path, "len"), f"{'list' if isinstance(tree, list) else 'tuple'} {len(items)}"
+        for i, item in enumerate(items):
             yield from _leaves((*path, i), item)
     else:
         yield path, tree
@@ -148,9 +149,11 @@ def _leaves(path: Path, tree: Any) -> Iterator[tuple[Path, Any]]:
 
 def _replaced(path: Path, tree: Any, handles: dict[Path, Any]) -> Any:
     if isinstance(tree, dict):
-        return {name: _replaced((*path, name), item, handles) for name, item in tree.items()}
+        named: dict[str, Any] = cast("Any", tree)
+        return {name: _replaced((*path, name), item, handles) for name, item in named.items()}
     if isinstance(tree, list | tuple):
-        items = [_replaced((*path, i), item, handles) for i, item in enumerate(tree)]
+        given: Sequence[Any] = cast("Any", tree)
+        items = [_replaced((*path, i), item, handles) for i, item in enumerate(given)]
         return items if isinstance(tree, list) else tuple(items)
     return handles.get(path, tree)
 
@@ -163,8 +166,15 @@ def _key(leaf: Any, is_input: bool) -> Hashable:
     if _is_array(leaf):
         return array_kind(leaf).key
     if is_input:
-        return type(leaf.item() if isinstance(leaf, np.generic) else leaf).__name__
-    return type(leaf), leaf if isinstance(leaf, Hashable) else repr(leaf)
+        return type(_number(leaf)).__name__
+    key: Hashable = leaf if isinstance(leaf, Hashable) else repr(leaf)
+    return type(leaf).__name__, key
+
+
+def _number(leaf: Any) -> Any:
+    """Turn a NumPy scalar into the Python number it stands for."""
+    scalar: Any = leaf
+    return scalar.item() if isinstance(leaf, np.generic) else scalar
 
 
 def _define(fd: FusionDefinition, leaf: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Selection:
 
 def parse_index(value: Value, index: Any) -> Selection:
     """Take `index` into `value` apart; raise `DefinitionError` on what is not basic indexing."""
-    parts = list(index) if isinstance(index, tuple) else [index]
+    parts: list[Any] = list(cast("Any", index)) if isinstance(index, tuple) else [index]
     for part in parts:
         if isinstance(part, bool) or not isinstance(
             part, int | np.integer | slice | EllipsisType | Scalar | None
@@ -51,15 +51,18 @@ def parse_index(value: Value, index: Any) -> Selection:
             f"{value.rank} and 1 are needed"
         )
     at = ellipses[0] if ellipses else len(parts)
-    whole = [slice(None)] * (value.rank - consumed)
+    whole: list[Any] = [slice(None)] * (value.rank - consumed)
     parts = [*parts[:at], *whole, *parts[at + 1 :]]
     taken = tuple(part for part in parts if part is not None)
     squeezed = tuple(d for d, part in enumerate(taken) if not isinstance(part, slice))
-    # not ``part == slice(None)``: a scalar in it would build a comparison
-    bounds = [(p.start, p.stop, p.step) for p in taken if isinstance(p, slice)]
-    untouched = all(bound is None for triple in bounds for bound in triple)
+    untouched = all(_is_whole(part) for part in taken if isinstance(part, slice))
     return Selection(
         None if untouched and not squeezed else taken,
         squeezed,
         tuple(part is None for part in parts if part is None or isinstance(part, slice)),
     )
+
+
+def _is_whole(part: Any) -> bool:
+    """Whether a slice is ``:``; not by ``==``, which a scalar in it would turn into an op."""
+    return part.start is None and part.stop is None and part.step is None

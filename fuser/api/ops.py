@@ -32,8 +32,9 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
     @recorded
     def cast(self, a: Operand, dtype: DataType) -> Any:
         """Convert to `dtype`; the only operation that narrows a float."""
-        if not isinstance(dtype, DataType):
-            raise DefinitionError(f"cast: dtype is {dtype!r}; a DataType is needed")
+        given: Any = dtype
+        if not isinstance(given, DataType):
+            raise DefinitionError(f"cast: dtype is {given!r}; a DataType is needed")
         value = self.definition.operand("cast", a)
         return self.definition.emit("cast", (value,), dtype, value.shape)
 

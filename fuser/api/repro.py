@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import EllipsisType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,14 +45,17 @@ def _text(item: Any) -> str:
         case EllipsisType():
             return "..."
         case slice():
-            return f"slice({_text(item.start)}, {_text(item.stop)}, {_text(item.step)})"
+            bounds = cast("Any", item)
+            return f"slice({_text(bounds.start)}, {_text(bounds.stop)}, {_text(bounds.step)})"
         case np.generic():
             return _text(item.item())
         case float() if not math.isfinite(item):
             return f"float({str(item)!r})"
         case tuple():
-            return f"({', '.join(map(_text, item))}{',' * (len(item) == 1)})"
+            parts: tuple[Any, ...] = cast("Any", item)
+            return f"({', '.join(map(_text, parts))}{',' * (len(parts) == 1)})"
         case list():
-            return f"[{', '.join(map(_text, item))}]"
+            items: list[Any] = cast("Any", item)
+            return f"[{', '.join(map(_text, items))}]"
         case _:
             return repr(item)

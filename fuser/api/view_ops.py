@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from fuser.api.builder import Builder
 from fuser.api.extents import (
@@ -333,7 +333,8 @@ class ViewOps:
     def _selected(self, value: Value, d: int, part: Any) -> tuple[Any, ...]:
         """Return the slice triple of one dimension; an int index keeps one element."""
         if isinstance(part, slice):
-            return part.start, part.stop, part.step, False
+            bounds = cast("Any", part)
+            return bounds.start, bounds.stop, bounds.step, False
         fd, extent = self.definition, value.shape[d]
         what = f"index into {value.name}: dimension {d}"
         at = to_expr(fd.fusion, part, what)

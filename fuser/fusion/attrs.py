@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var
 
@@ -191,7 +191,8 @@ def map_exprs(attrs: Attrs, fn: Callable[[Expr], Expr]) -> Attrs:
 
 def _map(item: Any, fn: Callable[[Expr], Expr]) -> Any:
     if isinstance(item, tuple):
-        return tuple(_map(part, fn) for part in item)
+        parts: tuple[Any, ...] = cast("Any", item)
+        return tuple(_map(part, fn) for part in parts)
     return fn(item) if isinstance(item, Const | Var | BinOp | Select) else item
 
 

@@ -116,7 +116,7 @@ def _check_extents(graph: FusionGraph, sizes: Mapping[str, int]) -> None:
 
 def _origin(graph: FusionGraph, *exprs: Expr) -> str:
     """Name the inputs that `exprs` speak of."""
-    names = frozenset().union(*(variables(e) for e in exprs))
+    names = {name for e in exprs for name in variables(e)}
     inputs = [
         v.name
         for v in graph.inputs

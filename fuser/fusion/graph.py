@@ -4,6 +4,9 @@ The only module that imports networkx, and it does so when the first graph is ma
 networkx takes longer than importing the rest of the package.
 """
 
+# pyright: reportImportCycles=false
+# (printing and verify read graphs; __str__ and verify() import them when called)
+
 from __future__ import annotations
 
 import re
@@ -284,7 +287,7 @@ class FusionGraph:
             self._rebuild(names)
 
     def _rebuild(self, names: Mapping[str, str]) -> None:
-        rewrite = _rewriter(names)
+        rewrite = renamer(names)
         edges = {name: self.operand_names(name) for name in self._values}
         renamed = {
             v.name: replace(
@@ -342,7 +345,7 @@ class FusionGraph:
         position: dict[str, str] = {}
         for root in (*(v.name for v in self.inputs), *(o.value for o in self._outputs)):
             self._number(root, position)
-        rewrite = _rewriter(position)
+        rewrite = renamer(position)
         rows = tuple(
             (
                 v.op, v.dtype, tuple(rewrite(e) for e in v.shape), _attrs_key(v.attrs, rewrite),
@@ -389,7 +392,7 @@ class FusionGraph:
         """Return every variable named by shapes, attributes and constraints."""
         exprs = [e for v in self._values.values() for e in (*v.shape, *attr_exprs(v.attrs))]
         exprs += [e for c in self.constraints for e in (c.lhs, c.rhs)]
-        return frozenset().union(*(variables(e) for e in exprs))
+        return frozenset(name for e in exprs for name in variables(e))
 
 
 def _name(value: Value | str) -> str:
@@ -403,7 +406,7 @@ def _attrs_key(attrs: Attrs, rewrite: Callable[[Expr], Expr]) -> tuple[Any, ...]
     return (type(attrs).__name__, map_exprs(attrs, rewrite))
 
 
-def _rewriter(names: Mapping[str, str]) -> Callable[[Expr], Expr]:
+def renamer(names: Mapping[str, str]) -> Callable[[Expr], Expr]:
     """Return a function that renames the variables ``x``, ``x_size0`` and ``x_stride0`` of `x`."""
     memo: dict[Expr, Expr] = {}
 

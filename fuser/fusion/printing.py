@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from fuser.fusion.attrs import Attrs, ConstantAttrs, InputAttrs
 from fuser.fusion.graph import FusionGraph, Value
@@ -43,4 +43,7 @@ def _input_text(attrs: InputAttrs) -> list[str]:
 
 
 def _text(item: Any) -> str:
-    return f"[{', '.join(map(_text, item))}]" if isinstance(item, tuple) else repr(item)
+    if not isinstance(item, tuple):
+        return repr(item)
+    parts: tuple[Any, ...] = cast("Any", item)
+    return f"[{', '.join(map(_text, parts))}]"

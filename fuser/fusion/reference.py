@@ -120,7 +120,7 @@ class _Evaluator:
     def _pointwise(self, value: Value, operands: Sequence[Array]) -> Array:
         wanted = operand_dtypes(self.graph, value)
         given = zip(self.graph.operands(value), operands, wanted, strict=True)
-        converted = []
+        converted: list[Array] = []
         for operand, array, dtype in given:
             rounded = convert(array, dtype) if self.graph.is_scalar(operand) else array
             converted.append(self._stored(rounded, dtype))
@@ -200,7 +200,8 @@ def _pad(array: Array, widths: Sequence[tuple[int, ...]], fill: Array) -> Array:
     shape = [n + before + after for n, (before, after) in zip(array.shape, widths, strict=True)]
     out = np.empty(shape, array.dtype)
     out[...] = fill
-    target, source = [], []
+    target: list[slice] = []
+    source: list[slice] = []
     for n, total, (before, _) in zip(array.shape, shape, widths, strict=True):
         low, high = max(before, 0), max(min(before + n, total), max(before, 0))
         target.append(slice(low, high))
