@@ -6,13 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from stmt_examples import EXAMPLES
 
 from fuser.codegen.emit import emit, render
 from fuser.codegen.env import template
-from fuser.codegen.prelude import definitions, parse, prelude_for
+from fuser.codegen.prelude import definitions, parse, prelude_for, words
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Const, Var, less, minimum
+from fuser.fusion.names import RESERVED
 from fuser.kir.core import Kernel, ScalarParam, SharedArray, SizeParam, TensorParam
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.stmts import BlockReduce, DeclareScalar, If, Let, Store, SyncThreads
@@ -224,6 +226,16 @@ def test_prelude_definitions_are_parsed_whole():
     assert f.text.startswith("// of f\ntemplate")
     assert f.defines == {"f"}
     assert "g" in f.body
+
+
+@pytest.mark.parametrize("statement", EXAMPLES, ids=lambda s: type(s).__name__)
+def test_a_fusion_cannot_name_a_value_like_what_statements_print(statement):
+    """A value called ``idx`` or ``warp_allreduce`` would hide what the kernel needs."""
+    given = {v for v in statement.context(lambda _: "").values() if isinstance(v, str)}
+    printed = words(render((statement,))) - words(" ".join(given))
+    defined = {name for d in definitions() for name in d.defines}
+    assert printed & (defined | {"idx", "block_x", "block_y", "block_z"}) <= RESERVED
+    assert {"INF_F32", "NAN_F32", "INF_F64", "NAN_F64", "cast"} <= RESERVED
 
 
 def test_templates_are_parsed_once():
