@@ -1,0 +1,124 @@
+"""``python -m fuser explain``: every stage of every fusion of a script, as text or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from fuser.api.definition import FusionDefinition
+from fuser.api.listen import listening, title_of
+from fuser.api.listing import DEFAULT_ARCH
+from fuser.cli import show
+from fuser.cli.made_up import compile_for_made_up_inputs
+from fuser.cli.recorder import Record
+from fuser.cli.run import run_text
+from fuser.cli.script import BAD_INPUT, Outcome, complain, run_script
+from fuser.codegen.env import template
+from fuser.core.errors import FuserError, OptionError
+from fuser.debug.page import Chapter, page
+from fuser.debug.stages import STAGES, Snapshot, Stage, kernel_of, parse_stages
+from fuser.debug.trace import changed_lines
+
+TITLES: dict[Stage, str] = {
+    "fusion": "Fusion", "schedule": "Schedule", "nest": "Loop nest", "kir": "Kernel IR",
+    "cuda": "CUDA", "ptx": "PTX", "sass": "SASS",
+}  # fmt: skip
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``explain FILE.py``."""
+    text = "show every stage of the fusions a script runs, or only defines"
+    part = commands.add_parser("explain", help=text, description=text)
+    part.add_argument("--html", metavar="OUT", help="write one self-contained page instead")
+    part.add_argument(
+        "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
+    )
+    part.add_argument(
+        "--stages", default="all", metavar="LIST", help=f"some of {','.join(STAGES)} (all)"
+    )
+    part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
+    part.add_argument("file", metavar="FILE.py")
+    part.add_argument("arguments", nargs=argparse.REMAINDER, help="passed to the script")
+    part.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the script, compile what it made, and print it."""
+    err = show.console(stderr=True)
+    try:
+        stages = parse_stages(args.stages, "--stages")
+    except OptionError as error:
+        return complain(err, "explain", str(error))
+    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    if outcome.status == BAD_INPUT and not outcome.recorder.records:
+        return outcome.status
+    status = outcome.status or explain_definitions(outcome, err)
+    records = outcome.recorder.records
+    if not records:
+        what = "defines no fusion; needed a FusionDefinition or a call of a @fuse function"
+        return status or complain(err, args.file, what)
+    try:
+        for record in records:
+            if record.program is not None:
+                record.compile(args.arch)
+    except FuserError as error:
+        return complain(err, f"--arch {args.arch}", str(error))
+    if args.html:
+        return status or write_page(Path(args.html), args.file, args.arch, records, err)
+    out = show.console()
+    for record in records:
+        print_record(out, record, stages)
+    return status
+
+
+def explain_definitions(outcome: Outcome, err: Console) -> int:
+    """Compile the module-level definitions that the script has not run."""
+    ran = [record.fd for record in outcome.recorder.records]
+    for item in outcome.variables.values():
+        if not isinstance(item, FusionDefinition) or item in ran or not item.fusion.outputs:
+            continue
+        ran.append(item)
+        with listening(outcome.recorder):
+            try:
+                compile_for_made_up_inputs(item)
+            except FuserError as error:
+                what = f"{error}\n(for made-up sizes: the script runs it on none of its own)"
+                return complain(err, title_of(item), what)
+    return 0
+
+
+def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:
+    """Print the stages of one fusion, kernel by kernel."""
+    show.heading(out, record.trace.title)
+    show.facts(out, [("ran", run_text(record))])
+    for kernel in (None, *record.trace.kernels):
+        for stage in STAGES:
+            if stage in stages:
+                print_stage(out, record.trace.of(kernel, stage))
+
+
+def print_stage(out: Console, snapshots: tuple[Snapshot, ...]) -> None:
+    """Print a stage after every step; lines that a pass changed stand out in colour."""
+    before: str | None = None
+    for taken in snapshots:
+        title = TITLES[taken.stage] + (f" of {taken.kernel}" if taken.kernel else "")
+        note = "" if taken.step == taken.stage else f"after {taken.step}"
+        show.section(out, title, note)
+        text = kernel_of(taken.text) if taken.stage == "cuda" else taken.text
+        changed = changed_lines(before, text) if before is not None else ()
+        show.code(out, text, taken.stage, changed)
+        before = text
+
+
+def write_page(path: Path, file: str, arch: str, records: list[Record], err: Console) -> int:
+    """Write the page; its fusions are chapters."""
+    chapters = [Chapter(record.trace, run_text(record)) for record in records]
+    text = page(Path(file).name, arch, chapters, TITLES, lambda name: template(name).render)
+    try:
+        path.write_text(text)
+    except OSError as error:
+        return complain(err, str(path), f"{error.strerror}; a file that can be written is needed")
+    show.console().print(f"wrote {path}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,66 @@
+"""``python -m fuser run``: a user's script, and which kernels its fusions became."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from fuser.cli import show
+from fuser.cli.recorder import Record
+from fuser.cli.script import complain, run_script
+from fuser.kir.core import Kernel
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``run FILE.py [ARGUMENTS]``."""
+    text = "run a script and say what its fusions became"
+    part = commands.add_parser("run", help=text, description=text)
+    part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
+    part.add_argument("file", metavar="FILE.py")
+    part.add_argument("arguments", nargs=argparse.REMAINDER, help="passed to the script")
+    part.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the script; the summary follows its own output, also when it fails."""
+    err = show.console(stderr=True)
+    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    out = show.console()
+    for record in outcome.recorder.records:
+        summary(out, record)
+    if outcome.status == 0 and not outcome.recorder.records:
+        return complain(
+            err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
+        )
+    return outcome.status
+
+
+def summary(out: Console, record: Record) -> None:
+    """Print one fusion: kernels, schedules, backend, times."""
+    show.heading(out, record.trace.title)
+    if record.program is None:
+        out.print("  compilation failed")
+        return
+    rows: list[tuple[str, str]] = []
+    for kernel in record.program.kernels:
+        rows.append((kernel.name, record.trace.schedules.get(kernel.name, "")))
+        rows.append(("", shape_text(kernel)))
+    rows.append(("compiled", f"to kernel IR in {show.duration(record.build_seconds)}"))
+    rows.append(("ran", run_text(record)))
+    show.facts(out, rows)
+
+
+def shape_text(kernel: Kernel) -> str:
+    """Print the launch shape of a kernel over its sizes."""
+    grid, block = (" x ".join(map(repr, e)) for e in (kernel.grid, kernel.block))
+    return f"grid {grid}, block {block}, {kernel.index} indices"
+
+
+def run_text(record: Record) -> str:
+    """Print backend and times of the runs."""
+    if not record.seconds:
+        return "never"
+    first, times = record.seconds[0], len(record.seconds)
+    best = f", best of {times} {show.duration(min(record.seconds))}" if times > 1 else ""
+    return f"on {record.backend}, first {show.duration(first)}{best}"

@@ -1,0 +1,149 @@
+"""The page of ``explain --html``: one file, a chapter per fusion, its stages side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TypeAlias
+
+from fuser.debug.highlight import tokens
+from fuser.debug.stages import STAGES, Snapshot, Stage, kernel_of
+from fuser.debug.trace import Trace, changed_lines
+
+Template: TypeAlias = Callable[..., str]
+CLASSES = {
+    "comment": "c", "keyword": "k", "type": "t", "number": "n", "call": "f", "register": "r",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One fusion: what was recorded of it, and a line about its runs."""
+
+    trace: Trace
+    note: str
+
+
+class Page:
+    """Renders from templates ``html/<part>.html.j2``, which hold no logic."""
+
+    def __init__(self, titles: Mapping[Stage, str], template: Callable[[str], Template]) -> None:
+        self.titles = titles
+        self.template = template
+
+    def part(self, name: str, **context: str | int) -> str:
+        """Render one template."""
+        return self.template(f"html/{name}.html.j2")(**context)
+
+    def chapter(self, number: int, chapter: Chapter) -> str:
+        """Print a fusion: a row of columns for each kernel."""
+        trace = chapter.trace
+        kernels = trace.kernels or (None,)
+        rows = [self.row(number, k, trace, kernel) for k, kernel in enumerate(kernels)]
+        return self.part(
+            "chapter",
+            id=f"fusion{number}",
+            title=escape(trace.title),
+            note=escape(chapter.note),
+            rows="\n".join(rows),
+        )
+
+    def row(self, number: int, k: int, trace: Trace, kernel: str | None) -> str:
+        """Print the columns of one kernel."""
+        names = frozenset(_names(trace))
+        columns: list[str] = []
+        for stage in STAGES:
+            snapshots = trace.of(None if stage == "fusion" else kernel, stage)
+            if snapshots:
+                columns.append(self.column(stage, snapshots, names))
+        return self.part(
+            "kernel",
+            id=f"fusion{number}kernel{k}",
+            name=escape(kernel or ""),
+            schedule=escape(trace.schedules.get(kernel or "", "")),
+            columns="\n".join(columns),
+        )
+
+    def column(self, stage: Stage, snapshots: Sequence[Snapshot], names: frozenset[str]) -> str:
+        """Print a stage after every step, one below the other."""
+        steps: list[str] = []
+        before: str | None = None
+        for taken in snapshots:
+            text = kernel_of(taken.text) if stage == "cuda" else taken.text
+            changed = changed_lines(before, text) if before is not None else frozenset[int]()
+            steps.append(
+                self.part(
+                    "step",
+                    title=escape("" if taken.step == stage else f"after {taken.step}"),
+                    count=f"{len(changed)} changed" if before is not None else "",
+                    code=code(text, stage, changed, names),
+                )
+            )
+            before = text
+        return self.part("column", stage=stage, title=self.titles[stage], steps="\n".join(steps))
+
+
+def page(
+    file: str,
+    arch: str,
+    chapters: Sequence[Chapter],
+    titles: Mapping[Stage, str],
+    template: Callable[[str], Template],
+) -> str:
+    """Print the whole page.
+
+    Parameters
+    ----------
+    template
+        Returns the render function of a template by its path.
+    """
+    printer = Page(titles, template)
+    links: list[str] = []
+    for n, chapter in enumerate(chapters):
+        links.append(
+            printer.part(
+                "link", href=f"#fusion{n}", text=escape(chapter.trace.title), kind="fusion"
+            )
+        )
+        for k, kernel in enumerate(chapter.trace.kernels):
+            links.append(
+                printer.part(
+                    "link", href=f"#fusion{n}kernel{k}", text=escape(kernel), kind="kernel"
+                )
+            )
+    toggles = [printer.part("toggle", stage=s, title=titles[s]) for s in STAGES]
+    return printer.part(
+        "page",
+        file=escape(file),
+        arch=escape(arch),
+        links="\n".join(links),
+        toggles="\n".join(toggles),
+        chapters="\n".join(printer.chapter(n, c) for n, c in enumerate(chapters)),
+        style=printer.part("style"),
+        script=printer.part("script"),
+    )
+
+
+def code(text: str, stage: Stage, changed: frozenset[int], names: frozenset[str]) -> str:
+    """Print lines as spans; names of values carry their name, so that a page can find them."""
+    lines: list[str] = []
+    for number, line in enumerate(text.splitlines()):
+        css = "l new" if number in changed else "l"
+        inner = "".join(_span(kind, part, names) for kind, part in tokens(line, stage))
+        lines.append(f'<span class="{css}">{inner}</span>')
+    return "\n".join(lines)
+
+
+def _span(kind: str, text: str, names: frozenset[str]) -> str:
+    value = next((n for n in (text, text.removesuffix("_v")) if n in names), None)
+    if value is not None and kind in ("name", "call"):
+        return f'<span class="v" data-v="{value}">{escape(text)}</span>'
+    css = CLASSES.get(kind)
+    return f'<span class="{css}">{escape(text)}</span>' if css else escape(text)
+
+
+def _names(trace: Trace) -> list[str]:
+    """Return the names of the fusion's values, read from its text: ``name: dtype[...] = ...``."""
+    lines = (line for taken in trace.of(None, "fusion") for line in taken.text.splitlines())
+    return [line.partition(":")[0] for line in lines if ": " in line and " = " in line]
