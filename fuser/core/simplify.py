@@ -23,6 +23,7 @@ from fuser.core.expr import (
     binop,
     conjuncts,
     select,
+    variables,
 )
 from fuser.core.linear import UNIT, Linear, Monomial
 
@@ -34,16 +35,20 @@ class Facts:
     Attributes
     ----------
     ranges
-        ``name -> extent``: the variable lies in ``[0, extent)``. Other variables are sizes, >= 1.
+        ``name -> extent``: the variable lies in ``[0, extent)``. Other variables are sizes, >= 1,
+        unless they are `signed`.
     multiples
         ``name -> k``: the size is a multiple of ``k``.
     bounds
         Pairs ``(lhs, rhs)`` with ``lhs < rhs`` known to hold.
+    signed
+        Variables that may have any value: the user's integer scalars.
     """
 
     ranges: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     bounds: tuple[tuple[Expr, Expr], ...] = ()
+    signed: frozenset[str] = frozenset()
     _memo: dict[Expr, Linear] = field(default_factory=dict[Expr, Linear], compare=False, repr=False)
     _base: list[Facts] = field(default_factory=list["Facts"], compare=False, repr=False)
 
@@ -53,12 +58,12 @@ class Facts:
         if not self.bounds:
             return self
         if not self._base:
-            self._base.append(Facts(self.ranges, self.multiples))
+            self._base.append(Facts(self.ranges, self.multiples, (), self.signed))
         return self._base[0]
 
     def with_range(self, name: str, extent: Expr) -> Facts:
         """Return these facts plus the range of one index variable."""
-        return Facts({**self.ranges, name: extent}, self.multiples, self.bounds)
+        return Facts({**self.ranges, name: extent}, self.multiples, self.bounds, self.signed)
 
     def with_guard(self, guard: Expr) -> Facts:
         """Return these facts plus the comparisons of a guard that encloses the code."""
@@ -67,7 +72,13 @@ class Facts:
             for c in conjuncts(guard)
             if isinstance(c, BinOp) and c.op in ("<", "<=")
         )
-        return Facts(self.ranges, self.multiples, self.bounds + extra) if extra else self
+        if not extra:
+            return self
+        return Facts(self.ranges, self.multiples, self.bounds + extra, self.signed)
+
+    def is_signed(self, e: Expr) -> bool:
+        """Whether `e` mentions a variable that may be negative."""
+        return bool(self.signed) and not self.signed.isdisjoint(variables(e))
 
 
 def simplify(e: Expr, facts: Facts) -> Expr:
@@ -77,7 +88,10 @@ def simplify(e: Expr, facts: Facts) -> Expr:
 
 def prove_equal(a: Expr, b: Expr, facts: Facts) -> bool:
     """Return whether both sides are equal wherever `facts` hold (False: not proved)."""
-    return a == b or not linear.add(_linear(a, facts), _linear(b, facts), -1)
+    if a == b or not linear.add(_linear(a, facts), _linear(b, facts), -1):
+        return True
+    # a guard may pin what ranges do not: ``t == 0`` where ``t < 1``
+    return bool(facts.bounds) and prove_less(a, b + 1, facts) and prove_less(b, a + 1, facts)
 
 
 def prove_less(a: Expr, b: Expr, facts: Facts) -> bool:
@@ -188,6 +202,8 @@ def _extremum(e: BinOp, facts: Facts) -> Linear:
 
 def _divide(num: Linear, den: Linear, facts: Facts) -> Linear:
     d = linear.as_constant(den)
+    if d == 0:
+        return {}  # by an extent of 0: no iteration gets here
     if d == 1 or not num:
         return num
     if not _non_negative(num, facts):
@@ -234,7 +250,7 @@ def _nested_division(num: Linear, den: Linear, facts: Facts) -> Linear:
 
 
 def _modulo(num: Linear, den: Linear, facts: Facts) -> Linear:
-    if linear.as_constant(den) == 1 or not num:
+    if linear.as_constant(den) in (0, 1) or not num:
         return {}
     if not _non_negative(num, facts):
         return _negative_division("%", num, den, facts)
@@ -389,7 +405,7 @@ def _non_negative(a: Linear, facts: Facts) -> bool:
 def _bounded_below(a: Linear, facts: Facts) -> bool:
     """Return whether the smallest value of `a` over all index variables is at least 0."""
     if all(c >= 0 for c in a.values()):
-        return all(_atoms_non_negative(m) for m in a)
+        return all(_atoms_non_negative(m, facts) for m in a)
     low: Linear = {}
     for mono, c in a.items():
         term = _extreme_term(mono, c, facts, depth=4)
@@ -400,15 +416,17 @@ def _bounded_below(a: Linear, facts: Facts) -> bool:
     return all(c >= 0 for c in shifted.values())
 
 
-def _atoms_non_negative(mono: Monomial) -> bool:
+def _atoms_non_negative(mono: Monomial, facts: Facts) -> bool:
     return all(
         isinstance(a, Var) or (isinstance(a, BinOp) and a.op not in ("-", "+", "min", "max", "*"))
         for a in mono
-    )
+    ) and not any(facts.is_signed(a) for a in mono)
 
 
 def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | None:
     """Return a lower bound of ``c * mono`` that only mentions sizes."""
+    if any(facts.is_signed(a) for a in mono):
+        return None
     sizes = [a for a in mono if isinstance(a, Var) and a.name not in facts.ranges]
     ranged = [a for a in mono if not (isinstance(a, Var) and a.name not in facts.ranges)]
     if not ranged:
@@ -435,7 +453,7 @@ def _low_product(sizes: list[Expr], ranged: list[Expr], c: int, facts: Facts) ->
                 return None
             case _:
                 pass
-    return {} if _atoms_non_negative(tuple(ranged)) else None
+    return {} if _atoms_non_negative(tuple(ranged), facts) else None
 
 
 def variables_are_sizes(e: Expr, facts: Facts) -> bool:

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuser.core.expr import BinOp, Const, Select, Var, ceil_div, evaluate, less
+from fuser.core.expr import (
+    BinOp,
+    Const,
+    Select,
+    Var,
+    ceil_div,
+    evaluate,
+    less,
+    maximum,
+    minimum,
+    select,
+)
 from fuser.core.simplify import (
     Facts,
     coefficient_of,
@@ -125,3 +136,51 @@ def test_coefficient_of():
     assert coefficient_of(FLAT % N, "v", FLAT_FACTS) == 1
     assert coefficient_of(FLAT % N, "t", FLAT_FACTS) is None
     assert coefficient_of(M, "v", FLAT_FACTS) == 0
+
+
+S = Var("s")  # an integer scalar: any value
+SIGNED = Facts({"i": N}, signed=frozenset({"s"}))
+CLIPPED = select(less(S, 0), maximum(N + S, 0), minimum(S, N))
+
+
+@pytest.mark.parametrize(
+    "e",
+    [
+        CLIPPED,
+        maximum(minimum(Const(4), N) - CLIPPED, Const(0)),
+        less(S, 0),
+        less(S, N + 1),
+        less(Const(-1), S),
+        minimum(S, N),
+        maximum(S, 0),
+        minimum(S * 3, S * 2),
+        maximum(N - S, N),
+        less(Var("i") + S, N + S),
+        less(Var("i"), N + maximum(S, 0)),
+    ],
+)
+def test_integer_scalars_may_be_negative(e):
+    simplified = simplify(e, SIGNED)
+    for s, n in itertools.product((-20, -3, -1, 0, 1, 2, 7, 30), (1, 2, 7)):
+        for i in range(n):
+            env = {"s": s, "N": n, "i": i}
+            assert evaluate(simplified, env) == evaluate(e, env), env
+
+
+def test_signed_variables_survive_ranges_and_guards():
+    facts = SIGNED.with_range("j", Const(4)).with_guard(less(Var("i"), 3))
+    assert not prove_non_negative(S, facts)
+    assert not prove_non_negative(S * N, facts)
+    assert not prove_less(Var("i"), N + S, facts.unguarded)
+    assert prove_non_negative(S, facts.with_guard(less(Const(-1), S)))
+
+
+def test_a_guard_pins_a_variable():
+    facts = Facts({"t": Const(128)})
+    assert not prove_equal(Var("t"), Const(0), facts)
+    assert prove_equal(Var("t"), Const(0), facts.with_guard(less(Var("t"), 1)))
+
+
+@pytest.mark.parametrize("op", ["/", "%"])
+def test_division_by_an_extent_of_zero_is_dead_code(op):
+    assert simplify(BinOp(op, Var("i") * 3 + 1, Const(0)), ROWS) == Const(0)
