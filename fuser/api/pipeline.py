@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.api.shape_class import ShapeClass
-from fuser.core.expr import Expr, product
+from fuser.core.expr import ZERO, Expr, product
 from fuser.core.simplify import Facts, simplify
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import specialise
@@ -47,23 +47,32 @@ def build_program(
     graph = specialise(graph, {zero: 0 for zero in cls.zeros})
     for observe in observers:
         observe("fusion", graph)
-    build = _Build(graph, cls, Facts({}, dict(cls.multiples)), sizes, observers)
+    scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
+    facts = Facts({}, dict(cls.multiples), signed=scalars)
+    build = _Build(graph, cls, facts, sizes, observers)
     segments = segment(graph)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
     stores: dict[str, str] = {}
     for i, part in enumerate(segments):
         suffix = f"_{i}" if len(segments) > 1 else ""
+        stores |= part.stores
+        buffers += [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
+        if is_empty(part.graph):
+            continue
         kernel, temporaries = lower_segment(build, part, f"{name}{suffix}")
         kernels.append(kernel)
-        stores |= part.stores
-        buffers += [output_buffer(part.graph, o.value) for o in part.graph.outputs]
         buffers += temporaries
     outputs = tuple(
         OutputBinding(stores[o.value], o.alias_of, o.alias_of is None) for o in graph.outputs
     )
     inputs = tuple(v.name for v in graph.inputs)
     return Program(name, inputs, tuple(buffers), tuple(kernels), outputs)
+
+
+def is_empty(graph: FusionGraph) -> bool:
+    """Whether no output has an element, so that there is nothing to launch."""
+    return all(ZERO in graph.value(o.value).shape for o in graph.outputs)
 
 
 def lower_segment(build: _Build, part: Segment, name: str) -> tuple[Kernel, tuple[Buffer, ...]]:
@@ -102,10 +111,10 @@ def segment_layouts(build: _Build, part: Segment) -> dict[str, Layout]:
     return layouts
 
 
-def output_buffer(graph: FusionGraph, name: str) -> Buffer:
+def output_buffer(graph: FusionGraph, name: str, facts: Facts) -> Buffer:
     """Return the contiguous buffer of an output."""
     value = graph.value(name)
-    numel: Expr = simplify(product(value.shape), Facts())
+    numel: Expr = simplify(product(value.shape), facts)
     return Buffer(name, value.dtype, value.shape, buffer_strides(value.shape), numel)
 
 
