@@ -35,6 +35,7 @@ MONOTONE = frozenset(
 )
 # they jump between the ends of an interval, however short
 JUMPY = frozenset("frac fmod remainder mod floordiv nextafter eq ne atan2 threshold".split())
+PERIODIC = {"sin", "cos", "tan"}
 SUMMED = {"addcmul", "fma", "lerp"}
 
 
@@ -201,7 +202,8 @@ class _Encloser:
             return np.zeros(np.shape(low), np.bool_)
         if op in MONOTONE:
             return np.ones(np.shape(low), np.bool_)
-        return np.abs(high - low) < 1e-3 * np.maximum(np.abs(low), np.abs(high))
+        size = np.maximum(np.abs(low), np.abs(high))
+        return np.abs(high - low) < 1e-4 * (np.minimum(size, 1) if op in PERIODIC else size)
 
     def rounded(self, value: Value, ends: Sequence[Any], low: Any, high: Any) -> tuple[Any, Any]:
         """Widen by the error of the operation itself."""

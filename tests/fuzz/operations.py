@@ -28,7 +28,7 @@ ROWS = {
 
 def unary(d: Draft, a: Tensor) -> Any:
     rows = [s for s in ROWS[1] if _accepted(s, (a,))]
-    return d.fd.ops.pointwise(d.source.pick(rows).name, (a,))
+    return getattr(d.fd.ops, d.source.pick(rows).name)(a)
 
 
 def binary(d: Draft, a: Tensor) -> Any:
@@ -76,7 +76,7 @@ def _pointwise(d: Draft, arity: int, operands: tuple[Any, ...]) -> Any:
         if spec.name == "where":
             continue
         try:
-            return d.fd.ops.pointwise(spec.name, operands)
+            return getattr(d.fd.ops, spec.name)(*operands)
         except DefinitionError as error:
             if "has no meaning" not in str(error):
                 raise
