@@ -18,7 +18,7 @@ from fuser.cli.script import BAD_INPUT, Outcome, complain, run_script
 from fuser.codegen.env import template
 from fuser.core.errors import FuserError, OptionError
 from fuser.debug.page import Chapter, page
-from fuser.debug.stages import STAGES, Snapshot, Stage, kernel_of, parse_stages
+from fuser.debug.stages import STAGES, Snapshot, Stage, parse_stages, readable
 from fuser.debug.trace import changed_lines
 
 TITLES: dict[Stage, str] = {
@@ -106,7 +106,7 @@ def print_stage(out: Console, snapshots: tuple[Snapshot, ...]) -> None:
         title = TITLES[taken.stage] + (f" of {taken.kernel}" if taken.kernel else "")
         note = "" if taken.step == taken.stage else f"after {taken.step}"
         show.section(out, title, note)
-        text = kernel_of(taken.text) if taken.stage == "cuda" else taken.text
+        text = readable(taken)
         changed = changed_lines(before, text) if before is not None else ()
         show.code(out, text, taken.stage, changed)
         before = text

@@ -16,7 +16,7 @@ _KEYWORDS: dict[Stage, str] = {
     "fusion": "return constraint",
     "schedule": "schedule root merge split by swizzle loop inlined in of at computed memory loaded",
     "nest": "nest for in allocate init combine finish assign sync",
-    "kir": r"kernel grid block param shared orelse [A-Z]\w+(?=[ :]|$)",
+    "kir": r"kernel grid block param shared orelse [A-Z]\w+(?=[\s:]|$)",
     "cuda": (
         "const if else for return extern alignas struct template typedef static class bool "
         "__global__ __shared__ __restrict__ __launch_bounds__ __device__ __forceinline__ asm"
@@ -39,7 +39,7 @@ _COMMENT: dict[Stage, str] = {
 @cache
 def _pattern(stage: Stage) -> re.Pattern[str]:
     def words(text: str) -> str:
-        return "|".join(rf"(?<![\w.%@]){word}(?![\w])" for word in text.split(" ") if word)
+        return "|".join(rf"(?<![\w.%@]){word}(?![\w])" for word in text.split())
 
     parts = {
         "comment": _COMMENT.get(stage, r"(?:^|(?<=\s))\#\s.*"),

@@ -8,8 +8,11 @@ from html import escape
 from typing import TypeAlias
 
 from fuser.debug.highlight import tokens
-from fuser.debug.stages import STAGES, Snapshot, Stage, kernel_of
+from fuser.debug.stages import STAGES, Snapshot, Stage, readable
 from fuser.debug.trace import Trace, changed_lines
+
+STACKED: tuple[Stage, ...] = ("fusion", "schedule", "nest")
+"""Short stages, one below the other; every other stage is a column."""
 
 Template: TypeAlias = Callable[..., str]
 CLASSES = {
@@ -32,9 +35,9 @@ class Page:
         self.titles = titles
         self.template = template
 
-    def part(self, name: str, **context: str | int) -> str:
+    def part(self, part: str, /, **context: str | int) -> str:
         """Render one template."""
-        return self.template(f"html/{name}.html.j2")(**context)
+        return self.template(f"html/{part}.html.j2")(**context)
 
     def chapter(self, number: int, chapter: Chapter) -> str:
         """Print a fusion: a row of columns for each kernel."""
@@ -52,17 +55,19 @@ class Page:
     def row(self, number: int, k: int, trace: Trace, kernel: str | None) -> str:
         """Print the columns of one kernel."""
         names = frozenset(_names(trace))
-        columns: list[str] = []
+        columns: dict[Stage, str] = {}
         for stage in STAGES:
             snapshots = trace.of(None if stage == "fusion" else kernel, stage)
             if snapshots:
-                columns.append(self.column(stage, snapshots, names))
+                columns[stage] = self.column(stage, snapshots, names)
+        stacked = "\n".join(columns.pop(stage) for stage in STACKED if stage in columns)
+        stack = self.part("stack", columns=stacked)
         return self.part(
             "kernel",
             id=f"fusion{number}kernel{k}",
             name=escape(kernel or ""),
             schedule=escape(trace.schedules.get(kernel or "", "")),
-            columns="\n".join(columns),
+            columns="\n".join((stack, *columns.values())),
         )
 
     def column(self, stage: Stage, snapshots: Sequence[Snapshot], names: frozenset[str]) -> str:
@@ -70,16 +75,13 @@ class Page:
         steps: list[str] = []
         before: str | None = None
         for taken in snapshots:
-            text = kernel_of(taken.text) if stage == "cuda" else taken.text
+            text = readable(taken)
             changed = changed_lines(before, text) if before is not None else frozenset[int]()
-            steps.append(
-                self.part(
-                    "step",
-                    title=escape("" if taken.step == stage else f"after {taken.step}"),
-                    count=f"{len(changed)} changed" if before is not None else "",
-                    code=code(text, stage, changed, names),
-                )
-            )
+            if taken.step != stage:
+                count = f"{len(changed)} lines changed" if before is not None else ""
+                title = escape(f"after {taken.step}")
+                steps.append(self.part("step_title", title=title, count=count))
+            steps.append(self.part("step", code=code(text, stage, changed, names)))
             before = text
         return self.part("column", stage=stage, title=self.titles[stage], steps="\n".join(steps))
 

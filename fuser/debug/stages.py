@@ -73,3 +73,19 @@ def snapshot(step: str, ir: object) -> Snapshot | None:
 def kernel_of(source: str) -> str:
     """Return the kernel of a CUDA source, without header and prelude."""
     return source[source.index('extern "C"') :]
+
+
+def readable(taken: Snapshot) -> str:
+    """Return the text without what is the same in every kernel: prelude, sections, wide margins."""
+    match taken.stage:
+        case "cuda":
+            return kernel_of(taken.text)
+        case "sass" if "\n.text." in taken.text:
+            lines = taken.text[taken.text.index("\n.text.") + 1 :].splitlines()
+            return "\n".join(
+                line.replace(" " * 8, "", 1).replace("*/" + " " * 13, "*/") for line in lines
+            )
+        case "ptx" if "\n.visible" in taken.text:
+            return taken.text[taken.text.index("\n.visible") + 1 :]
+        case _:
+            return taken.text
