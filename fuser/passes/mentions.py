@@ -48,30 +48,38 @@ def stmt_scalars(stmt: Stmt) -> list[Scalar]:
     return [v for f in fields(stmt) if isinstance(v := getattr(stmt, f.name), _SCALAR)]  # type: ignore[arg-type]
 
 
+def memories_of(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """Return the names of every memory that a body reads or writes."""
+    found: set[str] = set()
+    for stmt in walk_stmts(body):
+        for f in ("memory", "src", "dst", "partials", "counter"):
+            name = getattr(stmt, f, None)
+            if name:
+                found.add(name)
+        for value in stmt_scalars(stmt):
+            found |= {node.memory for node in walk(value) if isinstance(node, Element)}
+    return frozenset(found)
+
+
 def mentioned(kernel: Kernel) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """Return the names of ``(memories, scalars, free index variables)`` that `kernel` uses."""
-    memories: set[str] = set()
     scalars: set[str] = set()
     used: set[str] = set()
     defined: set[str] = set(HARDWARE)
     for stmt in walk_stmts(kernel.body):
-        memories |= {
-            name for f in ("memory", "partials", "counter") if (name := getattr(stmt, f, None))
-        }
         for value in stmt_scalars(stmt):
-            for node in walk(value):
-                if isinstance(node, Element):
-                    memories.add(node.memory)
-                elif isinstance(node, Ref):
-                    scalars.add(node.name)
+            scalars |= {node.name for node in walk(value) if isinstance(node, Ref)}
         for expr in stmt_exprs(stmt):
             used |= variables(expr)
-        if isinstance(stmt, For):
-            defined.add(stmt.var)
-        elif isinstance(stmt, Let):
-            defined.add(stmt.name)
-        elif isinstance(stmt, GridReduce):
-            defined.add(stmt.is_last)
+        for f in _DEFINES.get(type(stmt), ()):
+            defined.add(getattr(stmt, f))
     for extent in (*kernel.grid, *kernel.block):
         used |= variables(extent)
-    return frozenset(memories), frozenset(scalars), frozenset(used - defined)
+    return memories_of(kernel.body), frozenset(scalars), frozenset(used - defined)
+
+
+_DEFINES: dict[type[Stmt], tuple[str, ...]] = {
+    For: ("var",),
+    Let: ("name",),
+    GridReduce: ("is_last",),
+}

@@ -18,6 +18,7 @@ from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
 from fuser.passes.names import NameIndices
 from fuser.passes.sync import InsertSyncs
+from fuser.passes.unswitch import Unswitch
 from fuser.schedule.schedule import Schedule
 
 
@@ -44,7 +45,7 @@ class Scheduled:
 
 
 NEST_PASSES: tuple[Pass[LoopNest], ...] = (InsertSyncs(),)
-KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), NameIndices())
+KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), Unswitch(), NameIndices())
 
 
 def lower(

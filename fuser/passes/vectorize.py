@@ -31,8 +31,10 @@ from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
+from fuser.passes.demand import demand_whole
 from fuser.passes.guards import hoist_guards, split_guard
 from fuser.passes.rewrite import map_stmt
+from fuser.passes.unswitch import holds_for_all
 
 if TYPE_CHECKING:
     from fuser.passes.lower import Lowering
@@ -58,7 +60,10 @@ def vectorize_loop(
         guard, merged = merged[0].cond, merged[0].body
     guard = all_of(*(_whole_vectors(t, var, extent, facts) for t in conjuncts(guard)))
     outer, inner = split_guard(guard, frozenset((var,)))
-    whole = _at_last(inner, var, extent, facts)
+    whole = holds_for_all(inner, var, extent.value, facts)
+    if state.nest.schedule.exact_vectors:
+        guarded = inner if whole is None else TRUE
+        demand_whole(var, extent.value, merged, guarded, facts.with_guard(guard), state)
     if inner != TRUE and whole is None:
         return (For(var, extent, body, Unroll("full")),)
     held = facts.with_guard(outer)
@@ -79,20 +84,6 @@ def _whole_vectors(term: Expr, var: str, extent: Const, facts: Facts) -> Expr:
             return simplify(at_first, facts) if is_multiple(gap, extent.value, facts) else term
         case _:
             return term
-
-
-def _at_last(guard: Expr, var: str, extent: Const, facts: Facts) -> Expr | None:
-    """Return `guard` for the last index of the vector, if it then holds for all; else None."""
-    terms: list[Expr] = []
-    for term in conjuncts(guard):
-        if not (isinstance(term, BinOp) and term.op in ("<", "<=")):
-            return None
-        gap = coefficient_of(term.rhs - term.lhs, var, facts)
-        if gap is None or gap > 0:
-            return None
-        last = substitute(term, {var: Const(extent.value - 1)})
-        terms.append(simplify(last, facts))
-    return all_of(*terms)
 
 
 def _tail_unroll(body: tuple[Stmt, ...]) -> Unroll:
@@ -116,9 +107,7 @@ class _Widener:
         written = {s.memory for s in walk_stmts(body) if isinstance(s, Store)}
         # Accesses in nested branches and loops stay: they may not happen for a whole vector.
         load = self.load(written)
-        inner = tuple(
-            s if s.bodies() else self.store(map_stmt(s, load, lambda e: e)) for s in body
-        )
+        inner = tuple(s if s.bodies() else self.store(map_stmt(s, load, lambda e: e)) for s in body)
         copy = self.plain_copy(inner)
         if copy is not None:
             return (*self.before, *copy)

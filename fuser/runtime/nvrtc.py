@@ -55,6 +55,7 @@ def compile_options(
         "--std=c++17",
         _DIAG_ERRORS,
         "--minimal",
+        "--no-cache",  # a cached result comes without the log
         "--ptxas-options=--verbose",
         f"--fmad={'true' if fmad else 'false'}",
     ]

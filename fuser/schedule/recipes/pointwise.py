@@ -6,9 +6,8 @@ Measured on an H200, many small blocks with one vector a thread are the fastest 
 
 from __future__ import annotations
 
-from fuser.core.expr import Const, Expr
+from fuser.core.expr import ONE, Const, product
 from fuser.fusion.attrs import ReduceAttrs
-from fuser.fusion.graph import Value
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.recipes.problem import Problem
@@ -16,6 +15,11 @@ from fuser.schedule.schedule import Schedule, default_schedule
 
 THREADS = 128
 VECTOR_BYTES = 16
+ROWS = 2
+"""Rows a thread computes when an input is the same for all of them: it is loaded once."""
+
+MIN_ROWS = 16
+"""Fewer rows than this are not worth sharing anything."""
 
 
 def pointwise(problem: Problem) -> Schedule | None:
@@ -23,16 +27,64 @@ def pointwise(problem: Problem) -> Schedule | None:
     if any(isinstance(v.attrs, ReduceAttrs) for v in problem.graph.values):
         return None
     width = vector_width(problem)
+    rows = shares_rows(problem)
+    threads = row_threads(problem, width) if rows else THREADS
     schedule = Schedule(recipe="pointwise")
     first: str | None = None
     for store in problem.stores:
         ts = default_schedule(problem.graph, store, MemoryType.global_)
-        ts.domain = flat_domain(ts.domain, width)
+        if rows:
+            ts.domain = row_domain(ts.domain, width, threads)
+        else:
+            ts.domain = flat_domain(ts.domain, width)
         ts.same_loops_as = first
         first = first or store.name
         schedule.tensors[store.name] = ts
-    schedule.notes = (f"pointwise: {THREADS} threads x {width} elements",)
+    shape = (
+        f"{threads} x {THREADS // threads} threads, {ROWS} rows" if rows else f"{THREADS} threads"
+    )
+    schedule.notes = (f"pointwise: {shape}, {width} elements a vector",)
     return schedule
+
+
+def shares_rows(problem: Problem) -> bool:
+    """Return whether an input repeats from row to row: it then pays to keep it in registers."""
+    stores = problem.stores
+    if any(len(s.shape) < 2 or s.shape[-1] == ONE for s in stores):
+        return False
+    numel = problem.hint(product(stores[0].shape))
+    inner = problem.hint(stores[0].shape[-1])
+    return numel >= MIN_ROWS * inner and any(
+        v.shape and v.shape[-1] == stores[0].shape[-1] and problem.hint(product(v.shape)) == inner
+        for v in problem.tensors
+    )
+
+
+def row_threads(problem: Problem, width: int) -> int:
+    """Return the threads along a row: a power of two that covers it, at most a block."""
+    vectors = -(-problem.hint(problem.stores[0].shape[-1]) // width)
+    threads = 1
+    while threads < THREADS and threads < vectors:
+        threads *= 2
+    return threads
+
+
+def row_domain(domain: LoopDomain, width: int, threads: int) -> LoopDomain:
+    """Give every thread the same columns of `ROWS` rows.
+
+    rewrite::
+
+        for rows: for cols  ->  for bx (row groups, column groups): for ty: for tx: for u: for v
+    """
+    while len(domain.loop) > 2:
+        domain = domain.merge(0, 1)
+    domain = domain.split(1, Const(width)).split(1, Const(threads))  # r, co, tx, v
+    domain = domain.split(0, Const(ROWS)).split(0, Const(THREADS // threads))  # ro, ty, u, co, ..
+    domain = domain.reorder({3: 1}).merge(0, 1)  # bx, ty, u, tx, v
+    domain = domain.reorder({3: 2})  # bx, ty, tx, u, v
+    domain = domain.bind(0, ParallelType.grid_x).bind(1, ParallelType.block_y)
+    domain = domain.bind(2, ParallelType.block_x).bind(3, ParallelType.unroll)
+    return domain.bind(4, ParallelType.vectorize)
 
 
 def flat_domain(domain: LoopDomain, width: int) -> LoopDomain:
@@ -56,17 +108,10 @@ def vector_width(problem: Problem) -> int:
 
     A tensor that is not read along the linear index of the output must have rows of whole vectors.
     """
-    full = max((problem.hint(_numel(v)) for v in problem.stores), default=1)
+    full = max((problem.hint(product(v.shape)) for v in problem.stores), default=1)
     streams = [
-        v for v in (*problem.stores, *problem.tensors) if problem.hint(_numel(v)) * 2 >= full
+        v for v in (*problem.stores, *problem.tensors) if problem.hint(product(v.shape)) * 2 >= full
     ]
     widest = max((v.dtype.nbytes for v in streams), default=4)
     width = max(1, VECTOR_BYTES // widest)
     return width if problem.is_flat() else min(width, problem.common_multiple())
-
-
-def _numel(value: Value) -> Expr:
-    total: Expr = Const(1)
-    for extent in value.shape:
-        total = total * extent
-    return total
