@@ -7,10 +7,21 @@ index arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fuser.core.expr import ONE, ZERO, Expr, evaluate, product, variables
+from fuser.core.expr import (
+    ONE,
+    ZERO,
+    Const,
+    Expr,
+    Var,
+    children,
+    evaluate,
+    product,
+    variables,
+)
+from fuser.fusion.attrs import IotaAttrs, attr_exprs
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.shapes import stride_var
 from fuser.kir.core import IndexType
@@ -52,8 +63,7 @@ def classify(
         span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
         largest = max(largest, span)
     zeros = frozenset(name for name, size in sizes.items() if size == 0 and "_size" in name)
-    for value in graph.values:
-        largest = max(largest, int(evaluate(product(value.shape), sizes)))
+    largest = max(largest, *largest_numbers(graph, sizes))
     index: IndexType = "i64" if largest > INDEX_LIMIT else "i32"
     multiples = {
         name: k
@@ -89,6 +99,33 @@ def stride_pattern(
             env[stride_var(name, d).name] = actual
             step, step_elems = strides[d] * shape[d], actual * view.shape[d]
     return tuple(strides)
+
+
+def largest_numbers(graph: FusionGraph, sizes: Mapping[str, int]) -> Iterator[int]:
+    """Yield the magnitudes of what index arithmetic meets besides offsets into inputs.
+
+    These are numbers of elements, extents and attributes, and the variables and constants they are
+    made of: ``min(2**40, n)`` is small, but not in 32 bits.
+    """
+    yield 0
+    exprs: set[Expr] = set()
+    for value in graph.values:
+        exprs |= {product(value.shape), *value.shape, *attr_exprs(value.attrs)}
+        if isinstance(value.attrs, IotaAttrs):
+            exprs.add(value.attrs.start + value.attrs.step * value.shape[0])
+    for e in exprs:
+        yield abs(int(evaluate(e, sizes)))
+        yield from (abs(number) for number in leaves(e, sizes))
+
+
+def leaves(e: Expr, sizes: Mapping[str, int]) -> Iterator[int]:
+    """Yield the constants of `e` and the values of its variables."""
+    if isinstance(e, Const):
+        yield e.value
+    elif isinstance(e, Var):
+        yield sizes[e.name]
+    for child in children(e):
+        yield from leaves(child, sizes)
 
 
 def inner_sizes(graph: FusionGraph) -> frozenset[str]:

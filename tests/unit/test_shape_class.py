@@ -1,0 +1,55 @@
+"""What compiled code may rely on: the width of index arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.api.execute import bind
+from fuser.api.shape_class import INDEX_LIMIT
+
+pytestmark = pytest.mark.unit
+
+X = np.arange(12, dtype=np.float32)
+
+
+def index_type(build, *scalars):
+    """Return the index type of one call of ``build(fd, x, *scalars)`` and its result."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        given = [fd.define_scalar(DataType.Int) for _ in scalars]
+        fd.add_output(build(fd, x, *given))
+    inputs = [X, *scalars]
+    (result,) = fd.execute(inputs, backend="interpret")
+    return bind(fd, inputs).cls.index, result
+
+
+@pytest.mark.parametrize("end", [12, 100, INDEX_LIMIT])
+@pytest.mark.parametrize("given", [True, False])
+def test_small_numbers_are_indexed_in_32_bits(end, given):
+    build = lambda fd, x, e=end: fd.ops.slice(x, [2], [e])  # noqa: E731
+    index, result = index_type(build, *([end] if given else []))
+    assert index == "i32"
+    np.testing.assert_array_equal(result, X[2:])
+
+
+@pytest.mark.parametrize("number", [INDEX_LIMIT + 1, 2**31, 2**40, 2**61, -(2**40)])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_large_number_in_an_index_needs_64_bits(number, given):
+    build = lambda fd, x, e=number: fd.ops.slice(x, [0], [e])  # noqa: E731
+    index, result = index_type(build, *([number] if given else []))
+    assert index == "i64"
+    np.testing.assert_array_equal(result, X[: max(0, number)])
+
+
+def test_elements_of_iota_are_not_wrapped():
+    index, result = index_type(lambda fd, x: fd.ops.iota(5, 3, 2**30))
+    assert index == "i64"
+    np.testing.assert_array_equal(result, 3 + np.arange(5) * 2**30)
+
+
+def test_a_large_scalar_outside_indices_changes_nothing():
+    index, result = index_type(lambda fd, x, s: x + s, 2**40)
+    assert index == "i32"
+    np.testing.assert_array_equal(result, X + np.float32(2**40))
