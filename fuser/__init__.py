@@ -4,5 +4,8 @@ from fuser.api import functions as ops
 from fuser.api.definition import FusionDefinition
 from fuser.api.fuse import fuse
 from fuser.core.dtypes import DataType
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 
-__all__ = ["DataType", "FusionDefinition", "fuse", "ops"]
+__all__ = [
+    "DataType", "FusionDefinition", "LoadStoreOpType", "MemoryType", "ParallelType", "fuse", "ops",
+]  # fmt: skip

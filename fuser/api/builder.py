@@ -18,6 +18,7 @@ from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import broadcast, unify
+from fuser.schedule.hand import HandSchedule
 
 
 class Builder:
@@ -48,12 +49,15 @@ class Builder:
         self.location: SourceLocation | None = None
         self.calls: list[Call] = []
         self.closed = False
+        self._hand: HandSchedule | None = None
         self._handles: dict[str, Tensor | Scalar] = {}
         self._constants: dict[tuple[str, str], str] = {}
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Rename values, and the objects that users hold."""
-        self.fusion.rename_all(names)
+        self.fusion.rename_all({old: new for old, new in names.items() if old in self.fusion})
+        if self._hand is not None:
+            self._hand.rename(names)
         for old, new in names.items():
             self._handles[old].name = new
         self._handles = {handle.name: handle for handle in self._handles.values()}
@@ -62,6 +66,36 @@ class Builder:
         """Raise `DefinitionError` when the definition is finished."""
         if self.closed:
             raise DefinitionError(f"{call}: the definition is finished; call it inside `with`")
+        if self._hand is not None:
+            raise DefinitionError(
+                f"{call}: the fusion is being scheduled; define it before the first directive"
+            )
+
+    # ---- scheduling by hand --------------------------------------------------------------
+
+    @property
+    def hand(self) -> HandSchedule:
+        """The schedule that `manual_execute` runs; the first directive begins it."""
+        if self._hand is None:
+            self._hand = HandSchedule.of(self.fusion)
+        return self._hand
+
+    def value(self, name: str) -> Value:
+        """Return a value of the fusion, or one that a directive added."""
+        if self._hand is not None and name not in self.fusion:
+            return self._hand.graph.value(name)
+        return self.fusion.value(name)
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is taken by a value of the fusion or of its schedule."""
+        return name in self.fusion or (self._hand is not None and name in self._hand.graph)
+
+    def adopt(self, name: str) -> Tensor:
+        """Return the user's object for a tensor that a directive added."""
+        tensor = self._handles[name] = Tensor(self, name)
+        return tensor
+
+    # ---- definition ----------------------------------------------------------------------
 
     def handle(self, value: Value) -> Any:
         """Return the user's object for a value of the graph."""

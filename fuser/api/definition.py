@@ -18,6 +18,7 @@ from fuser.api.layout import layout_from_promise, layout_from_strides
 from fuser.api.naming import names_from
 from fuser.api.ops import Ops
 from fuser.api.recording import recorded
+from fuser.api.sched import Sched
 from fuser.api.tensor import Handle, Number, Scalar, Tensor, Vector
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError, InputError
@@ -37,6 +38,8 @@ class FusionDefinition(Builder):
     ----------
     ops
         The operations.
+    sched
+        Scheduling directives on several tensors.
     arguments
         What `execute` takes, in order.
     """
@@ -46,6 +49,7 @@ class FusionDefinition(Builder):
     def __init__(self, *, numpy_broadcasting: bool = False) -> None:
         super().__init__(numpy_broadcasting)
         self.ops = Ops(self)
+        self.sched = Sched(self)
         self.arguments: list[Tensor | Scalar | Vector] = []
 
     @property

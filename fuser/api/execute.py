@@ -51,11 +51,12 @@ class BoundCall:
 
 
 _COMPILED: WeakKeyDictionary[FusionDefinition, Compiled] = WeakKeyDictionary()
+_COMPILED_BY_HAND: WeakKeyDictionary[FusionDefinition, Compiled] = WeakKeyDictionary()
 
 
-def compiled_of(fd: FusionDefinition) -> Compiled:
-    """Return the compiled programs of a definition."""
-    return _COMPILED.setdefault(fd, Compiled())
+def compiled_of(fd: FusionDefinition, manual: bool = False) -> Compiled:
+    """Return the compiled programs of a definition, of its automatic or its manual schedule."""
+    return (_COMPILED_BY_HAND if manual else _COMPILED).setdefault(fd, Compiled())
 
 
 def choose_backend(requested: str | None, views: Sequence[ArrayView], device: Any) -> Backend:
@@ -90,12 +91,12 @@ def execute(
     """Run `fd` on `inputs` and return its outputs, without those that alias an input."""
     call = bind(fd, inputs)
     where = choose_backend(backend, list(call.views.values()), device)
-    program = program_of(fd, call)
+    program = program_of(fd, call, manual)
 
     def run() -> list[Any]:
         if where == "interpret":
             return interpret(program, call.env, call.views, call.scalars)
-        compiled = compiled_of(fd)
+        compiled = compiled_of(fd, manual)
         return run_cuda(
             compiled, call.cls, program, call.env, call.views, call.scalars, stream, device
         )
@@ -115,13 +116,16 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any]) -> BoundCall:
     return BoundCall(views, scalars, cls, {**sizes, **strides})
 
 
-def program_of(fd: FusionDefinition, call: BoundCall) -> Program:
+def program_of(fd: FusionDefinition, call: BoundCall, manual: bool = False) -> Program:
     """Return the program of a call's shape class, compiled on its first use."""
-    compiled = compiled_of(fd)
+    compiled = compiled_of(fd, manual)
+    if manual:
+        fd.hand.frozen = True
     with compiled.lock:
         program = compiled.programs.get(call.cls)
         if program is None:
-            program = compiled.programs[call.cls] = build_observed(fd, call.cls, call.env)
+            program = build_observed(fd, call.cls, call.env, manual)
+            compiled.programs[call.cls] = program
     return program
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuser.api.manual import build_manual
 from fuser.api.pipeline import build_program
 from fuser.core.location import SourceLocation
 from fuser.kir.program import Program
@@ -42,7 +43,7 @@ _compilations = itertools.count()
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def listening(listener: Listener) -> Generator[None]:
     """Let `listener` hear what happens in the block."""
     LISTENERS.append(listener)
     try:
@@ -51,14 +52,19 @@ def listening(listener: Listener) -> Iterator[None]:
         LISTENERS.remove(listener)
 
 
-def build_observed(fd: FusionDefinition, cls: ShapeClass, sizes: Mapping[str, int]) -> Program:
+def build_observed(
+    fd: FusionDefinition, cls: ShapeClass, sizes: Mapping[str, int], manual: bool = False
+) -> Program:
     """Compile `fd` for a shape class, seen by the listeners and by ``FUSER_DUMP``."""
     observers = [listener.building(fd) for listener in LISTENERS]
     dump = _dump(fd)
     if dump is not None:
         observers.append(dump.observe)
     started = time.perf_counter()
-    program = build_program(fd.fusion, cls, sizes, observers=observers)
+    if manual:
+        program = build_manual(fd.fusion, fd.hand, cls, sizes, observers=observers)
+    else:
+        program = build_program(fd.fusion, cls, sizes, observers=observers)
     seconds = time.perf_counter() - started
     for listener in LISTENERS:
         listener.built(fd, program, seconds)

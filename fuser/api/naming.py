@@ -25,7 +25,7 @@ def names_from(fd: Builder, local_variables: Mapping[str, Any]) -> dict[str, str
         for value, variables in held.items()
         if len(variables) == 1 and is_valid_name(variables[0]) and variables[0] != "fd"
     }
-    while clashes := [v for v, new in chosen.items() if new in fd.fusion and new not in chosen]:
+    while clashes := [v for v, new in chosen.items() if fd.has(new) and new not in chosen]:
         for value in clashes:
             del chosen[value]
     return {value: new for value, new in chosen.items() if value != new}

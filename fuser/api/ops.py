@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fuser.api.builder import Builder
 from fuser.api.composites import Composites
 from fuser.api.creation_ops import CreationOps
+from fuser.api.owner import Owner
 from fuser.api.recording import recorded
 from fuser.api.reduction_ops import ReductionOps
-from fuser.api.tensor import Handle, Operand, Owner, Scalar, Tensor
+from fuser.api.tensor import Handle, Operand, Scalar, Tensor
 from fuser.api.view_ops import ViewOps
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError

@@ -20,7 +20,7 @@ from fuser.schedule.segment import Segment, segment
 
 
 @dataclass(slots=True)
-class _Build:
+class Build:
     """State of one compilation."""
 
     graph: FusionGraph
@@ -28,6 +28,18 @@ class _Build:
     facts: Facts
     sizes: Mapping[str, int]
     observers: Sequence[Observer]
+
+    @staticmethod
+    def of(
+        graph: FusionGraph,
+        cls: ShapeClass,
+        sizes: Mapping[str, int],
+        observers: Sequence[Observer],
+    ) -> Build:
+        """Return the start of a compilation for shape class `cls`."""
+        scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
+        facts = Facts({}, dict(cls.multiples), signed=scalars)
+        return Build(graph, cls, facts, sizes, observers)
 
 
 def build_program(
@@ -47,9 +59,7 @@ def build_program(
     graph = specialise(graph, {zero: 0 for zero in cls.zeros})
     for observe in observers:
         observe("fusion", graph)
-    scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
-    facts = Facts({}, dict(cls.multiples), signed=scalars)
-    build = _Build(graph, cls, facts, sizes, observers)
+    build = Build.of(graph, cls, sizes, observers)
     segments = segment(graph)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
@@ -63,11 +73,15 @@ def build_program(
         kernel, temporaries = lower_segment(build, part, f"{name}{suffix}")
         kernels.append(kernel)
         buffers += temporaries
-    outputs = tuple(
+    inputs = tuple(v.name for v in graph.inputs)
+    return Program(name, inputs, tuple(buffers), tuple(kernels), bindings(graph, stores))
+
+
+def bindings(graph: FusionGraph, stores: Mapping[str, str]) -> tuple[OutputBinding, ...]:
+    """Return how each output is handed over: its buffer, or a copy into the input it aliases."""
+    return tuple(
         OutputBinding(stores[o.value], o.alias_of, o.alias_of is None) for o in graph.outputs
     )
-    inputs = tuple(v.name for v in graph.inputs)
-    return Program(name, inputs, tuple(buffers), tuple(kernels), outputs)
 
 
 def is_empty(graph: FusionGraph) -> bool:
@@ -75,7 +89,7 @@ def is_empty(graph: FusionGraph) -> bool:
     return all(ZERO in graph.value(o.value).shape for o in graph.outputs)
 
 
-def lower_segment(build: _Build, part: Segment, name: str) -> tuple[Kernel, tuple[Buffer, ...]]:
+def lower_segment(build: Build, part: Segment, name: str) -> tuple[Kernel, tuple[Buffer, ...]]:
     """Schedule one segment by the first recipe that takes it, and lower it."""
     layouts = segment_layouts(build, part)
     problem = Problem(
@@ -93,7 +107,7 @@ def lower_segment(build: _Build, part: Segment, name: str) -> tuple[Kernel, tupl
     )  # fmt: skip
 
 
-def segment_layouts(build: _Build, part: Segment) -> dict[str, Layout]:
+def segment_layouts(build: Build, part: Segment) -> dict[str, Layout]:
     """Return the layouts of a segment's inputs and outputs, inputs first."""
     given = dict(build.cls.inputs)
     layouts: dict[str, Layout] = {}

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from types import EllipsisType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from fuser.api.owner import Owner
+from fuser.api.scheduling import Scheduling
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import Const
-from fuser.core.location import SourceLocation, caller_location
-from fuser.fusion.graph import FusionGraph, Value
+from fuser.core.location import caller_location
+from fuser.fusion.graph import Value
 
 Number: TypeAlias = bool | int | float
-
-
-class Owner(Protocol):
-    """The definition that a tensor belongs to, as far as tensors need it."""
-
-    fusion: FusionGraph
-    ops: Any
-    location: SourceLocation | None
 
 
 class StaticNeededError(DefinitionError):
@@ -57,7 +51,7 @@ class Handle:
     @property
     def value(self) -> Value:
         """The graph's record of this value."""
-        return self.fd.fusion.value(self.name)
+        return self.fd.value(self.name)
 
     @property
     def dtype(self) -> DataType:
@@ -198,8 +192,8 @@ class Scalar(Handle):
         return f"<Scalar {self.name}: {self.dtype.short}>"
 
 
-class Tensor(Handle):
-    """A tensor of a fusion, 0-d included."""
+class Tensor(Scheduling, Handle):
+    """A tensor of a fusion, 0-d included; `Scheduling` has its directives."""
 
     @property
     def ndim(self) -> int:

@@ -258,6 +258,12 @@ class FusionGraph:
             self.operand_names(value)
             self._note_scalar(value)
 
+    def replace_attrs(self, value: Value | str, attrs: Attrs) -> None:
+        """Give a value other attributes; dtype and shape stay."""
+        name = _name(value)
+        self._values[name] = replace(self.value(name), attrs=attrs)
+        self._order = self._key = None
+
     def remove(self, value: Value | str) -> None:
         """Remove a value that has no uses and is no output."""
         name = _name(value)

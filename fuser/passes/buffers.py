@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ZERO, Const, Expr, Var
+from fuser.core.expr import ZERO, Const, Expr, Var, substitute
 from fuser.core.simplify import Facts, prove_equal, simplify
 from fuser.schedule.kinds import MemoryType
 from fuser.schedule.schedule import TensorSchedule
@@ -54,6 +54,43 @@ def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
     for j in buffer_axes(ts):
         index = index * ts.domain.loop[j].extent + loops[j]
     return simplify(index, facts)
+
+
+def producer_root(
+    tensor: str,
+    ts: TensorSchedule,
+    coords: Coords,
+    reader_label: str,
+    reader_root: Coords,
+    facts: Facts,
+) -> Coords:
+    """Return root coordinates of a producer's element.
+
+    Parameters
+    ----------
+    coords
+        The element's coordinates.
+    reader_label, reader_root
+        Owner of the reader's root dimensions, and where the reader is in them. A producer
+        scheduled over the same root is found at the same place.
+
+    Raises
+    ------
+    ScheduleError
+        The element does not say in which iteration it was computed.
+    """
+    if ts.root_of is not None and ts.root_of == reader_label:
+        env = {f"r{i}": e for i, e in enumerate(reader_root)}
+        if tuple(simplify(substitute(c, env), facts) for c in ts.coords) == coords:
+            return reader_root
+    if not all(isinstance(c, Var | Const) for c in ts.coords):
+        raise ScheduleError(
+            f"{tensor}: is computed in the loops of {ts.root_of} and read by {reader_label} at "
+            f"element ({', '.join(map(repr, coords))}), which loops cannot be told from; schedule "
+            "it over its own dimensions"
+        )
+    known = dict(zip(ts.coords, coords, strict=True))
+    return tuple(known.get(Var(f"r{i}"), ZERO) for i in range(len(ts.domain.root)))
 
 
 def locate(

@@ -19,7 +19,7 @@ from fuser.kir.stmts.reduce import Axis
 from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import Compute
 from fuser.ops import BY_REDUCTION
-from fuser.passes.buffers import buffer_index, buffer_size, locate
+from fuser.passes.buffers import buffer_index, buffer_size, locate, producer_root
 from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
 from fuser.passes.launch import BLOCK, GRID
@@ -151,13 +151,8 @@ class ElementLowering:
 
     def root_of(self, name: str, ts: TensorSchedule, coords: Coords, facts: Facts) -> Coords:
         """Return root coordinates of a producer's element."""
-        mine = self.ts.root_of or self.node.tensor
-        if ts.root_of is not None and ts.root_of == mine:
-            env = {f"r{i}": e for i, e in enumerate(self.root)}
-            if tuple(simplify(substitute(c, env), facts) for c in ts.coords) == coords:
-                return self.root
-        known = dict(zip(ts.coords, coords, strict=True))
-        return tuple(known.get(Var(f"r{i}"), ZERO) for i in range(len(ts.domain.root)))
+        label = self.ts.root_of or self.node.tensor
+        return producer_root(name, ts, coords, label, self.root, facts)
 
     def last_block_guards(self) -> tuple[Expr, ...]:
         """Return the flags of grid reductions whose result only the last block has."""

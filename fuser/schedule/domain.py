@@ -7,7 +7,7 @@ they inside the tensor. *Forward*: at which loop indices are given root coordina
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
@@ -108,7 +108,7 @@ class LoopDomain:
         """
         at = self.position(axis, "split")
         old = self.loop[at]
-        self._undirected(old, "split")
+        self._undirected(axis, old, "split")
         if isinstance(factor, Const) and factor.value < 1:
             raise ScheduleError(f"split: factor {factor.value}; at least 1 is needed")
         rest = ceil_div(old.extent, factor)
@@ -129,8 +129,8 @@ class LoopDomain:
         if o == i:
             raise ScheduleError(f"merge: axes {outer} and {inner} are one axis; two are needed")
         a, b = self.loop[o], self.loop[i]
-        for axis in (a, b):
-            self._undirected(axis, "merge")
+        self._undirected(outer, a, "merge")
+        self._undirected(inner, b, "merge")
         if a.reduction != b.reduction:
             raise ScheduleError(
                 f"merge: axis {outer} {'is' if a.reduction else 'is not'} a reduction and axis "
@@ -148,6 +148,10 @@ class LoopDomain:
             tile[x][y]  ->  tile[x][y ^ (x % extent(y))]
         """
         a, b = self.loop[self.position(x, "swizzle")], self.loop[self.position(y, "swizzle")]
+        if a is b or a.reduction or b.reduction:
+            raise ScheduleError(
+                f"swizzle: axes {x} and {y}; two different axes that are kept are needed"
+            )
         extent = b.extent
         if not isinstance(extent, Const) or extent.value & (extent.value - 1):
             raise ScheduleError(f"swizzle: axis {y} has extent {extent}; a power of 2 is needed")
@@ -173,17 +177,43 @@ class LoopDomain:
         return replace(self, loop=loop)
 
     def bind(self, axis: int, parallel: ParallelType) -> LoopDomain:
-        """Set what executes a loop axis."""
+        """Set what executes a loop axis; a hardware axis executes one loop axis at most."""
         at = self.position(axis, "parallelize")
+        for j, other in enumerate(self.loop):
+            if j != at and parallel.is_parallel and other.parallel is parallel:
+                raise ScheduleError(
+                    f"parallelize: axis {axis} to {parallel.name}, which axis {j} is bound to "
+                    "already; each hardware axis executes one loop axis"
+                )
         bound = replace(self.loop[at], parallel=parallel)
         return replace(self, loop=(*self.loop[:at], bound, *self.loop[at + 1 :]))
 
-    def _undirected(self, axis: IterDomain, what: str) -> None:
+    def _undirected(self, at: int, axis: IterDomain, what: str) -> None:
         if axis.parallel is not ParallelType.serial:
             raise ScheduleError(
-                f"{what}: the axis is bound to {axis.parallel.name}; transform axes before "
+                f"{what}: axis {at} is bound to {axis.parallel.name}; transform axes before "
                 "parallelizing them"
             )
+
+    def map_exprs(self, fn: Callable[[Expr], Expr]) -> LoopDomain:
+        """Return this domain with `fn` applied to every extent."""
+
+        def mapped(axes: tuple[IterDomain, ...]) -> tuple[IterDomain, ...]:
+            return tuple(replace(d, extent=fn(d.extent)) for d in axes)
+
+        steps: list[Transform] = []
+        for step in self.transforms:
+            match step:
+                case Split():
+                    steps.append(replace(step, factor=fn(step.factor)))
+                case Merge():
+                    steps.append(replace(step, inner_extent=fn(step.inner_extent)))
+                case Swizzle():
+                    steps.append(step)
+                case _:
+                    assert_never(step)
+        extents = {i: fn(e) for i, e in self.extents.items()}
+        return LoopDomain(mapped(self.root), tuple(steps), mapped(self.loop), extents)
 
     def _next(self) -> int:
         return max(self.extents, default=-1) + 1

@@ -83,8 +83,11 @@ class Schedule:
         Name of the recipe that made it, ``"manual"`` for the user's own.
     notes
         Lines printed into the kernel's header.
+    exact_vectors
+        A vectorized axis of a copy or a store must become one access; else as wide as possible.
     """
 
     tensors: dict[str, TensorSchedule] = field(default_factory=dict[str, TensorSchedule])
     recipe: str = "manual"
     notes: tuple[str, ...] = ()
+    exact_vectors: bool = False

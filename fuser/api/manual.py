@@ -1,0 +1,150 @@
+"""The program of a schedule made by hand: all outputs in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fuser.api.pipeline import Build, bindings, build_program, output_buffer, segment_layouts
+from fuser.api.shape_class import ShapeClass
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, Const
+from fuser.fusion.graph import FusionGraph
+from fuser.kir.core import Kernel
+from fuser.kir.program import Program
+from fuser.nest.build import materialised_operands
+from fuser.passes.manager import Observer
+from fuser.passes.pipeline import lower
+from fuser.schedule.hand import HandSchedule
+from fuser.schedule.kinds import ParallelType
+from fuser.schedule.schedule import Schedule
+
+MAX_THREADS = 1024
+
+
+def build_manual(
+    fusion: FusionGraph,
+    hand: HandSchedule,
+    cls: ShapeClass,
+    sizes: Mapping[str, int],
+    name: str = "fusion",
+    observers: Sequence[Observer] = (),
+) -> Program:
+    """Return the one kernel of `hand` for shape class `cls`.
+
+    Without elements there is nothing to schedule: empty tensors take the automatic path.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule has no kernel; the location is that of the last directive on the tensor.
+    """
+    if cls.zeros:
+        return build_program(fusion, cls, sizes, name, observers)
+    try:
+        return _build(hand, cls, sizes, name, observers)
+    except ScheduleError as error:
+        where = hand.directed.get(_subject(str(error), hand))
+        if error.location is not None or where is None:
+            raise
+        raise ScheduleError(str(error), where) from None
+
+
+def _build(
+    hand: HandSchedule,
+    cls: ShapeClass,
+    sizes: Mapping[str, int],
+    name: str,
+    observers: Sequence[Observer],
+) -> Program:
+    complete = hand.complete()
+    part, schedule = complete.part, complete.without_inlined()
+    for observe in observers:
+        observe("fusion", part.graph)
+        observe("schedule", schedule)
+    build = Build.of(part.graph, cls, sizes, observers)
+    check_grid(part.graph, schedule)
+    header = (*str(part.graph).splitlines(), "", *schedule.notes)
+    kernel, temporaries = lower(
+        name, part.graph, schedule, segment_layouts(build, part), build.facts, cls.index, header,
+        observers,
+    )  # fmt: skip
+    check_block(kernel, schedule)
+    buffers = [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
+    outputs = bindings(hand.graph, part.stores)
+    inputs = tuple(v.name for v in part.graph.inputs)
+    return Program(name, inputs, (*buffers, *temporaries), (kernel,), outputs)
+
+
+def _subject(message: str, hand: HandSchedule) -> str:
+    """Return the tensor that an error is about: errors name it first."""
+    name = message.partition(":")[0]
+    while name and name not in hand.directed:
+        name = name.rpartition("_")[0]  # the accumulator y_acc and the store y_out are of y
+    return name
+
+
+# ---- what one kernel cannot do -------------------------------------------------------------------
+
+
+def check_grid(graph: FusionGraph, schedule: Schedule) -> None:
+    """Raise `ScheduleError` where all blocks would have to wait for each other."""
+    for name, ts in schedule.tensors.items():
+        loop = ts.domain.loop
+        kinds = {d.parallel for d in loop if d.reduction and d.parallel.is_grid}
+        if not kinds:
+            continue
+        for j, axis in enumerate(loop):
+            if not (axis.reduction or axis.parallel.is_parallel or axis.extent == ONE):
+                raise ScheduleError(
+                    f"{name}: is reduced over {_names(kinds)} in every iteration of its axis {j}, "
+                    f"of extent {axis.extent!r}; bind all kept axes to blocks and threads"
+                )
+        for reader in _readers(graph, schedule, name):
+            _check_reader(schedule, name, kinds, reader)
+
+
+def _check_reader(schedule: Schedule, name: str, kinds: set[ParallelType], reader: str) -> None:
+    loop = schedule.tensors[reader].domain.loop
+    for j, axis in enumerate(loop):
+        again = axis.reduction and axis.parallel.is_grid
+        if axis.parallel in kinds or again:
+            raise ScheduleError(
+                f"{reader}: reads {name}, which is reduced over {_names(kinds)}, and its axis {j} "
+                f"is bound to {axis.parallel.name}; that needs a barrier of the whole grid, which "
+                "one kernel does not have"
+            )
+
+
+def _readers(graph: FusionGraph, schedule: Schedule, name: str) -> tuple[str, ...]:
+    """Return the tensors with loops that depend on `name`, directly or not."""
+    found: dict[str, None] = {}
+    todo = [name]
+    while todo:
+        made = todo.pop()
+        for other in schedule.tensors:
+            if other not in found and made in materialised_operands(graph, schedule, other):
+                found[other] = None
+                todo.append(other)
+    return tuple(found)
+
+
+def _names(kinds: set[ParallelType]) -> str:
+    return ", ".join(sorted(kind.name for kind in kinds))
+
+
+def check_block(kernel: Kernel, schedule: Schedule) -> None:
+    """Raise `ScheduleError` for a block of more threads than there can be."""
+    known = [e.value for e in kernel.block if isinstance(e, Const)]
+    threads = 1
+    for extent in known:
+        threads *= extent
+    if threads > MAX_THREADS:
+        bound = [
+            name
+            for name, ts in schedule.tensors.items()
+            if any(d.parallel.is_block for d in ts.domain.loop)
+        ]
+        raise ScheduleError(
+            f"{bound[0]}: blocks have {' x '.join(map(repr, kernel.block))} threads (axes of "
+            f"{', '.join(bound)}); at most {MAX_THREADS} are possible"
+        )

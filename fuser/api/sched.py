@@ -1,0 +1,150 @@
+"""``fd.sched``: directives on several tensors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.api.owner import Owner
+from fuser.api.scheduling import Scheduling, directive
+from fuser.core.errors import ScheduleError
+from fuser.passes.reach import check_position, largest_position
+from fuser.schedule.hand import HandSchedule
+from fuser.schedule.kinds import ParallelType
+from fuser.schedule.propagate import NO_FACTS, parallelize_like, transform_like
+
+
+class Sched:
+    """Directives of one `FusionDefinition`.
+
+    Without `selected_tensors` they are about every tensor that owns loops: outputs, reductions,
+    caches and whatever a directive named.
+    """
+
+    def __init__(self, definition: Owner) -> None:
+        self.definition = definition
+
+    def bounded_transform_backward(
+        self,
+        from_tv: Scheduling,
+        pos: int = -1,
+        to: Sequence[Scheduling] = (),
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Replay the transforms of `from_tv` on its producers, back to the tensors `to`.
+
+        Parameters
+        ----------
+        pos
+            Only what the first `pos` loop axes come from; -1 means all.
+        """
+        with directive(self.definition, from_tv.name, "bounded_transform_backward") as hand:
+            producers = hand.graph.ancestors((from_tv.name,))
+            bounds = {tv.name for tv in to}
+            if bounds - producers:
+                raise ScheduleError(
+                    f"bounded_transform_backward: {', '.join(sorted(bounds - producers))} in `to`; "
+                    "producers of it are needed"
+                )
+            beyond = hand.graph.ancestors(
+                o for name in bounds for o in hand.graph.operand_names(name)
+            )
+            between = [n for n in hand.materialised() if n in producers - beyond]
+            axes = _axes(hand, from_tv.name, pos)
+            transform_like(hand, from_tv.name, between, axes=axes, bound=propagate_parallel_type)
+
+    def transform_like(self, ref: Scheduling, selected_tensors: Sequence[Scheduling] = ()) -> None:
+        """Replay the transforms of `ref` on other tensors.
+
+        Tensors whose coordinates are no unconditional function of those of `ref` stay as they are.
+
+        rewrite::
+
+            ref: for b: for t      t: for i: for j   ->   t: for b: for t
+        """
+        with directive(self.definition, ref.name, "transform_like") as hand:
+            transform_like(hand, ref.name, _targets(hand, selected_tensors))
+
+    def parallelize_like(
+        self,
+        ref: Scheduling,
+        pos: int = -1,
+        selected_tensors: Sequence[Scheduling] = (),
+        selected_parallel_types: Sequence[ParallelType] = (),
+    ) -> None:
+        """Bind the first `pos` axes (-1: all) of other tensors as those of `ref` are.
+
+        rewrite::
+
+            ref: for b (grid_x)      t: for b   ->   t: for b (grid_x)
+        """
+        with directive(self.definition, ref.name, "parallelize_like") as hand:
+            kinds = frozenset(selected_parallel_types) or None
+            axes = _axes(hand, ref.name, pos)
+            parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
+
+    def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
+        """Compute every producer at the innermost position that its consumers allow."""
+        with directive(self.definition, "", "inline_most") as hand:
+            _inline(hand, _targets(hand, selected_tensors), None)
+
+    def inline_at(
+        self,
+        ref: Scheduling,
+        pos: int = -1,
+        best_effort: bool = False,
+        selected_tensors: Sequence[Scheduling] = (),
+    ) -> None:
+        """Compute producers inside the first `pos` loops that they share with `ref`.
+
+        Parameters
+        ----------
+        best_effort
+            Use a smaller position where `pos` is not possible, instead of raising.
+        """
+        with directive(self.definition, ref.name, "inline_at") as hand:
+            axes = _axes(hand, ref.name, pos)
+            targets = _targets(hand, selected_tensors)
+            _inline(hand, targets, axes, exact=not best_effort)
+
+
+def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, ...]:
+    for tv in selected:
+        hand.entry(tv.name)
+    return tuple(tv.name for tv in selected) or hand.materialised()
+
+
+def _axes(hand: HandSchedule, ref: str, pos: int) -> int:
+    rank = len(hand.entry(ref).domain.loop)
+    axes = rank + 1 + pos if pos < 0 else pos
+    if not 0 <= axes <= rank:
+        raise ScheduleError(f"position {pos}; the loop domain has {rank} axes")
+    return axes
+
+
+def _inline(
+    hand: HandSchedule, targets: Sequence[str], limit: int | None, exact: bool = False
+) -> None:
+    """Set positions, consumers before their producers."""
+    complete = hand.complete()
+    graph, schedule = complete.part.graph, complete.schedule
+    stores = {o.value for o in graph.outputs}
+    order = [v.name for v in hand.graph.values if v.name in targets]
+    found: dict[str, int] = {}
+    for name in order:
+        me = complete.names.get(name, name)
+        if me not in stores:
+            schedule.tensors[me].position = 0
+    for name in reversed(order):
+        me = complete.names.get(name, name)
+        if me in stores:
+            continue
+        ts = schedule.tensors[me]
+        if exact and limit is not None:
+            ts.position = limit
+            check_position(graph, schedule, me, NO_FACTS)
+        else:
+            most = largest_position(graph, schedule, me, NO_FACTS)
+            ts.position = most if limit is None else min(most, limit)
+        found[name] = ts.position
+    for name, position in found.items():
+        hand.entry(name).position = position

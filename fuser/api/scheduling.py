@@ -1,0 +1,324 @@
+"""Scheduling directives of a tensor: they shape the schedule that ``fd.manual_execute`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar, cast
+
+from fuser.api.owner import Owner
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import Const
+from fuser.core.location import caller_location
+from fuser.passes.reach import check_position, consumers_of
+from fuser.schedule import stage
+from fuser.schedule.domain import LoopDomain
+from fuser.schedule.hand import HandSchedule
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
+from fuser.schedule.propagate import NO_FACTS
+from fuser.schedule.schedule import TensorSchedule
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+VECTOR_BYTES = (2, 4, 8, 16)
+_LATER = {
+    ParallelType.cluster_x, ParallelType.cluster_y, ParallelType.cluster_z,
+    ParallelType.tma, ParallelType.mma,
+}  # fmt: skip
+
+
+@contextmanager
+def directive(fd: Owner, name: str, what: str) -> Iterator[HandSchedule]:
+    """Give a directive the schedule it changes; errors name the tensor and the user's line."""
+    location = caller_location()
+    try:
+        hand = fd.hand
+        if hand.frozen:
+            raise ScheduleError(
+                f"{what}: the schedule has been executed; directives come before the first "
+                "manual_execute"
+            )
+        if name and name not in hand.graph:
+            raise ScheduleError("is no tensor of this fusion; needed one of it")
+        if name and location is not None:
+            hand.directed[name] = location
+        yield hand
+    except ScheduleError as error:
+        if error.location is not None:
+            raise
+        text = str(error)
+        named = f"{name}: {text}" if name and not text.startswith(f"{name}: ") else text
+        raise ScheduleError(named, location) from None
+
+
+def _directive(
+    method: Callable[Concatenate[Scheduling, P], R],
+) -> Callable[Concatenate[Scheduling, P], R]:
+    """Make a method a directive on its tensor."""
+
+    @wraps(method)
+    def call(self: Scheduling, *args: P.args, **kwargs: P.kwargs) -> R:
+        with directive(self.fd, self.name, method.__name__):
+            return method(self, *args, **kwargs)
+
+    return cast("Callable[Concatenate[Scheduling, P], R]", call)
+
+
+class Scheduling:
+    """Directives; axes are positions in the loop domain, negative ones count from the end."""
+
+    fd: Owner
+    name: str
+
+    @property
+    def _entry(self) -> TensorSchedule:
+        return self.fd.hand.entry(self.name)
+
+    def _transform(self, rewrite: Callable[[LoopDomain], LoopDomain], what: str) -> None:
+        ts = self._entry
+        if ts.allocation is not None:
+            raise ScheduleError(
+                f"{what}: its allocation domain is set; transform axes before set_allocation_domain"
+            )
+        ts.domain = rewrite(ts.domain)
+
+    # ---- loop axes -------------------------------------------------------------------------
+
+    @property
+    def loop_axes(self) -> tuple[Axis, ...]:
+        """The loop axes, outermost first."""
+        return tuple(self.axis(j) for j in range(len(self._entry.domain.loop)))
+
+    @_directive
+    def axis(self, position: int) -> Axis:
+        """Return one loop axis, to bind it."""
+        domain = self._entry.domain
+        return Axis(self, domain.loop[domain.position(position, "axis")].id)
+
+    @_directive
+    def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
+        """Split an axis in two.
+
+        rewrite::
+
+            for i in [0, n)  ->  for o in [0, ceil(n / factor)): for i in [0, factor)
+            inner_split=False:   for o in [0, factor): for i in [0, ceil(n / factor))
+        """
+        if isinstance(factor, bool) or not isinstance(factor, int):
+            raise ScheduleError(f"split: axis {axis} by {factor!r}; a positive int is needed")
+        self._transform(lambda d: d.split(axis, Const(factor), inner_split), "split")
+
+    @_directive
+    def merge(self, outer: int, inner: int | None = None) -> None:
+        """Merge two axes, `inner` varying faster; it is the one right of `outer` by default.
+
+        rewrite::
+
+            for o in [0, m): for i in [0, n)  ->  for oi in [0, m * n)
+        """
+        right = outer + 1 if inner is None else inner
+        self._transform(lambda d: d.merge(outer, right), "merge")
+
+    @_directive
+    def reorder(self, old_to_new: Mapping[int, int]) -> None:
+        """Move axes; those not named keep their order in the free places.
+
+        rewrite::
+
+            for i: for j: for k   --{0: 2}-->   for j: for k: for i
+        """
+        self._transform(lambda d: d.reorder(old_to_new), "reorder")
+
+    @_directive
+    def swizzle(self, x: int, y: int) -> None:
+        """XOR axis `y` with axis `x`: where the elements of a tile live, free of bank conflicts.
+
+        rewrite::
+
+            tile[x][y]  ->  tile[x][y ^ (x % extent(y))]
+        """
+        self._transform(lambda d: d.swizzle(x, y), "swizzle")
+
+    # ---- memory ----------------------------------------------------------------------------
+
+    @_directive
+    def set_memory_type(self, memory: MemoryType) -> None:
+        """Choose where the values live.
+
+        rewrite::
+
+            float t[..] in registers   --shared-->   __shared__ float t[..]
+        """
+        ts, hand = self._entry, self.fd.hand
+        stored = hand.is_output(self.name) and not hand.is_reduction(self.name)
+        if memory is MemoryType.tensor:
+            raise ScheduleError("set_memory_type: tensor memory; this architecture has none")
+        if stored != (memory is MemoryType.global_):
+            role = "an output lives" if stored else "what is no output cannot live"
+            need = "cache_before it and place the cache" if stored else "local or shared is needed"
+            raise ScheduleError(f"set_memory_type: {memory.value}; {role} in global memory, {need}")
+        if memory is MemoryType.shared and hand.is_reduction(self.name):
+            raise ScheduleError(
+                "set_memory_type: shared; a reduction accumulates in registers, cache_after it and "
+                "place the cache"
+            )
+        ts.memory = memory
+
+    @_directive
+    def set_allocation_domain(self, order: Sequence[int]) -> None:
+        """Order the loop axes from the slowest to the fastest varying one in memory.
+
+        rewrite::
+
+            tile[x][y]   --[1, 0]-->   tile[y][x]
+        """
+        ts = self._entry
+        if ts.memory is MemoryType.global_:
+            raise ScheduleError("set_allocation_domain: it is an output; those are row major")
+        rank = len(ts.domain.loop)
+        axes = tuple(ts.domain.position(axis, "set_allocation_domain") for axis in order)
+        if sorted(axes) != list(range(rank)):
+            raise ScheduleError(
+                f"set_allocation_domain: {list(order)}; each of the {rank} axes once is needed"
+            )
+        ts.allocation = axes
+
+    def _adopted(self, name: str) -> Self:
+        return cast("Self", self.fd.adopt(name))
+
+    # ---- new tensors -----------------------------------------------------------------------
+
+    @_directive
+    def cache_after(self, op_type: LoadStoreOpType = LoadStoreOpType.set) -> Self:
+        """Insert a copy between this tensor and its uses; return the copy.
+
+        rewrite::
+
+            y = relu(x)   ->   x_cache = set(x); y = relu(x_cache)
+        """
+        _check_load(op_type, "cache_after")
+        return self._adopted(stage.cache_after(self.fd.hand, self.name, op_type))
+
+    @_directive
+    def cache_before(self, op_type: LoadStoreOpType = LoadStoreOpType.set) -> Self:
+        """Compute this tensor into a new one first, and copy; return the new tensor.
+
+        rewrite::
+
+            y = relu(x)   ->   y_cache = relu(x); y = set(y_cache)
+        """
+        _check_load(op_type, "cache_before")
+        return self._adopted(stage.cache_before(self.fd.hand, self.name, op_type))
+
+    @_directive
+    def rfactor(self, axes: Sequence[int]) -> Self:
+        """Reduce loop axes `axes` first, into a new tensor; return it.
+
+        rewrite::
+
+            t = sum(x over o, i)   --rfactor o-->   t_rf = sum(x over o); t = sum(t_rf over i)
+        """
+        return self._adopted(stage.rfactor(self.fd.hand, self.name, axes))
+
+    # ---- compute position ------------------------------------------------------------------
+
+    @_directive
+    def inline_at(self, consumer: Scheduling, pos: int = -1) -> None:
+        """Compute this tensor inside the first `pos` loops of `consumer`; -1 means all of them.
+
+        rewrite::
+
+            for i: for j: t[..] = ..        for i:
+            for i: for j: y[..] = t[..]  ->     for j: t[j] = ..
+                                                for j: y[..] = t[j]        (pos = 1)
+        """
+        hand, ts = self.fd.hand, self._entry
+        if hand.is_output(self.name) and not hand.is_reduction(self.name):
+            raise ScheduleError("inline_at: it is an output; cache_before it and inline the cache")
+        rank = len(ts.domain.loop)
+        position = rank + 1 + pos if pos < 0 else pos
+        if not 0 <= position <= rank:
+            raise ScheduleError(f"inline_at: position {pos}; the loop domain has {rank} axes")
+        hand.entry(consumer.name)
+        before, ts.position = ts.position, position
+        try:
+            self._check_inlined(consumer.name)
+        except ScheduleError:
+            ts.position = before
+            raise
+
+    def _check_inlined(self, consumer: str) -> None:
+        complete = self.fd.hand.complete()
+        graph, schedule = complete.part.graph, complete.schedule
+        me = complete.names.get(self.name, self.name)
+        readers = consumers_of(graph, schedule, me)
+        reader = complete.names.get(consumer, consumer)
+        if reader not in readers:
+            raise ScheduleError(
+                f"inline_at: {consumer} does not read it; one of {', '.join(readers)} is needed"
+            )
+        schedule.tensors[me].position = self._entry.position
+        check_position(graph, schedule, me, NO_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop axis of a tensor."""
+
+    tensor: Scheduling
+    id: int
+
+    @property
+    def extent(self) -> str:
+        """The number of iterations, as text."""
+        domain = self.tensor._entry.domain
+        return repr(domain.extents[self.id])
+
+    def parallelize(self, kind: ParallelType) -> None:
+        """Set what executes the iterations.
+
+        rewrite::
+
+            for i in [0, n)   --block_x-->   i = threadIdx.x; if (i < n)
+        """
+        tensor = self.tensor
+        with directive(tensor.fd, tensor.name, "parallelize"):
+            ts = tensor._entry
+            at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
+            if at is None:
+                raise ScheduleError("parallelize: the axis was split or merged; ask for it again")
+            if kind in _LATER:
+                raise ScheduleError(
+                    f"parallelize: axis {at} to {kind.name}; grid, block, vectorize, unroll, "
+                    "unswitch or serial is needed"
+                )
+            if kind is ParallelType.vectorize:
+                self._check_vector(ts, at)
+            ts.domain = ts.domain.bind(at, kind)
+
+    def _check_vector(self, ts: TensorSchedule, at: int) -> None:
+        extent = ts.domain.loop[at].extent
+        dtype = self.tensor.fd.hand.graph.value(self.tensor.name).dtype
+        if not isinstance(extent, Const):
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize has extent {extent!r}; a constant is needed"
+            )
+        nbytes = extent.value * dtype.nbytes
+        if extent.value > 1 and nbytes not in VECTOR_BYTES:
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize is {extent.value} x {dtype.short}, {nbytes} "
+                "bytes; 2, 4, 8 or 16 bytes are needed"
+            )
+        if at != len(ts.domain.loop) - 1:
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize is not the innermost of "
+                f"{len(ts.domain.loop)}; reorder it there"
+            )
+
+
+def _check_load(op_type: LoadStoreOpType, what: str) -> None:
+    if op_type is not LoadStoreOpType.set:
+        raise ScheduleError(f"{what}: {op_type.name} copies are not generated yet; set is needed")

@@ -1,0 +1,183 @@
+"""Giving tensors the transforms of a reference tensor.
+
+A tensor takes part when its coordinates are a function, without any condition, of the reference's
+root coordinates; the others are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fuser.core.expr import TRUE, Expr
+from fuser.core.simplify import Facts, prove_equal, simplify
+from fuser.fusion.attrs import ReduceAttrs
+from fuser.fusion.graph import FusionGraph
+from fuser.fusion.views import operand_access
+from fuser.schedule.domain import IterDomain, LoopDomain
+from fuser.schedule.hand import HandSchedule
+from fuser.schedule.kinds import ParallelType
+from fuser.schedule.replay import kept_part, replay
+from fuser.schedule.schedule import TensorSchedule, root_extents, root_vars
+
+Coords = tuple[Expr, ...]
+NO_FACTS = Facts()
+
+
+def transform_like(
+    hand: HandSchedule,
+    ref: str,
+    targets: Iterable[str],
+    *,
+    axes: int | None = None,
+    bound: bool = False,
+) -> None:
+    """Replay the transforms of `ref` (of its first `axes` loop axes) on `targets`.
+
+    rewrite::
+
+        ref: for b: for t      t: for i: for j   ->   t: for b: for t
+
+    Parameters
+    ----------
+    bound
+        Also bind the axes as those of `ref` are.
+    """
+    source = hand.entry(ref)
+    known = root_coordinates(hand, ref)
+    for name in targets:
+        if name == ref:
+            continue
+        like = _like(hand, source, ref, name, known, axes, bound)
+        if like is not None:
+            hand.entry(name)
+            domain, coords, root_of = like
+            ts = hand.tensors[name]
+            ts.domain, ts.coords, ts.root_of, ts.allocation = domain, coords, root_of, None
+
+
+def _like(
+    hand: HandSchedule,
+    source: TensorSchedule,
+    ref: str,
+    name: str,
+    known: Mapping[str, Coords],
+    axes: int | None,
+    bound: bool,
+) -> tuple[LoopDomain, Coords, str | None] | None:
+    """Return (domain, coordinates, owner of the root) of a tensor scheduled like `ref`."""
+    value = hand.graph.value(name)
+    extents, reduced = root_extents(hand.graph, value)
+    label = source.root_of or ref
+    own = tuple(IterDomain(i, e, i in reduced) for i, e in enumerate(extents))
+    own_coords = tuple(r for i, r in enumerate(root_vars(len(own))) if i not in reduced)
+    same = {d.id: i for i, d in enumerate(source.domain.root)}
+    if _equal(extents, tuple(d.extent for d in source.domain.root)):
+        domain = replay(source.domain, own, same, bound=bound, axes=axes)
+        aligned = known.get(name) == own_coords if name in known and not reduced else True
+        if domain is not None and aligned:
+            return domain, own_coords, label
+    if name in known and not reduced:
+        root = tuple(_unbound(d) for d in source.domain.root)
+        domain = replay(source.domain, root, {d.id: d.id for d in root}, bound=bound, axes=axes)
+        return None if domain is None else (domain, known[name], label)
+    if name in known and known[name] == root_vars(len(source.domain.root)):
+        kept = [d.id for d in own if not d.reduction]
+        ids = {d.id: k for d, k in zip(source.domain.root, kept, strict=True)}
+        domain = replay(source.domain, own, ids, bound=bound, axes=axes)
+        return None if domain is None else (domain, own_coords, None)
+    result = kept_part(source.domain)
+    if not reduced and _equal(extents, tuple(d.extent for d in result.root)):
+        domain = replay(result, own, {i: i for i in range(len(own))}, bound=bound, axes=axes)
+        return None if domain is None else (domain, own_coords, None)
+    return None
+
+
+def _unbound(axis: IterDomain) -> IterDomain:
+    return IterDomain(axis.id, axis.extent)
+
+
+def _equal(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    return len(a) == len(b) and all(prove_equal(x, y, NO_FACTS) for x, y in zip(a, b, strict=True))
+
+
+def root_coordinates(hand: HandSchedule, ref: str) -> dict[str, Coords]:
+    """Return which element of each producer an iteration of `ref` needs, over ``r0, r1, ...``.
+
+    Left out: producers that are read under a condition, at two places, or through a reduction.
+    """
+    graph, ts = hand.graph, hand.entry(ref)
+    found: dict[str, Coords | None] = {}
+    start = graph.value(ref)
+    coords = root_vars(len(ts.domain.root)) if isinstance(start.attrs, ReduceAttrs) else ts.coords
+    _operands(graph, ref, coords, found)
+    for value in reversed(graph.values):
+        at = found.get(value.name)
+        if at is None:
+            if value.name in found:
+                _forget(graph, value.name, found)
+        elif not isinstance(value.attrs, ReduceAttrs):
+            _operands(graph, value.name, at, found)
+    return {name: at for name, at in found.items() if at is not None}
+
+
+def _operands(
+    graph: FusionGraph, name: str, coords: Coords, found: dict[str, Coords | None]
+) -> None:
+    value = graph.value(name)
+    for k, operand in enumerate(graph.operand_names(value)):
+        access = operand_access(graph, value, k, coords)
+        at = tuple(simplify(c, NO_FACTS) for c in access.coords)
+        if access.guard != TRUE or found.get(operand, at) != at:
+            found[operand] = None
+        else:
+            found[operand] = at
+
+
+def _forget(graph: FusionGraph, name: str, found: dict[str, Coords | None]) -> None:
+    """Whatever is read through a conditional or double access is left out too."""
+    for operand in graph.operand_names(name):
+        found[operand] = None
+
+
+def parallelize_like(
+    hand: HandSchedule,
+    ref: str,
+    targets: Iterable[str],
+    axes: int,
+    kinds: frozenset[ParallelType] | None = None,
+) -> None:
+    """Bind the first `axes` loop axes of `targets` as those of `ref`, where extents agree.
+
+    rewrite::
+
+        ref: for b (grid_x): for t (block_x)      t: for b: for t
+        ->                                         t: for b (grid_x): for t (block_x)
+    """
+    like = hand.entry(ref).domain.loop[:axes]
+    for name in targets:
+        ts = hand.entry(name)
+        if name == ref:
+            continue
+        for j, wanted in _pairs(ts.domain.loop, like):
+            if kinds is not None and wanted not in kinds:
+                continue
+            taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
+            if not (taken and wanted.is_parallel):
+                ts.domain = ts.domain.bind(j, wanted)
+
+
+def _pairs(
+    mine: tuple[IterDomain, ...], like: tuple[IterDomain, ...]
+) -> list[tuple[int, ParallelType]]:
+    """Pair loop axes from the outside in, as long as extents agree.
+
+    A tensor with as many axes as the reference keeps is paired with those: it is its result.
+    """
+    kept = [d for d in like if not d.reduction]
+    axes = kept if len(mine) == len(kept) else list(like)
+    pairs: list[tuple[int, ParallelType]] = []
+    for j, (a, b) in enumerate(zip(mine, axes, strict=False)):
+        if not prove_equal(a.extent, b.extent, NO_FACTS):
+            break
+        pairs.append((j, b.parallel))
+    return pairs
