@@ -221,7 +221,7 @@ class _Encloser:
         else:
             scale = np.maximum(np.abs(low), np.abs(high))
         limits = ml_dtypes.finfo(value.dtype.np)
-        atol = spec.tolerance.atol if self.arithmetic.own_libm else 0.0
+        atol = spec.tolerance.atol(value.dtype) if self.arithmetic.own_libm else 0.0
         error = ulps * float(limits.eps) * scale + 2 * atol + float(limits.smallest_subnormal)
         error = np.where(np.isfinite(error), error, 0.0)
         return low - error, high + error
