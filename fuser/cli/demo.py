@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from rich.text import Text
 from fuser.api.definition import FusionDefinition
 from fuser.api.listen import listening
 from fuser.cli import show
+from fuser.cli.command import Command
 from fuser.cli.recorder import Record, Recorder
 from fuser.cli.run import run_text, shape_text
 from fuser.core.dtypes import DataType
@@ -40,14 +41,7 @@ class Case:
     reference: Callable[..., tuple[Any, ...]]
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``demo``."""
-    text = "show two fusions of a Llama layer from definition to checked result"
-    part = commands.add_parser("demo", help=text, description=text)
-    part.set_defaults(execute=execute)
-
-
-def execute(_: argparse.Namespace) -> int:
+def execute(_: Namespace) -> int:
     """Show every case; 1 when a result is wrong."""
     out = show.console()
     rng = np.random.default_rng(0)
@@ -79,7 +73,8 @@ def bias_gelu(rng: np.random.Generator, rows: int) -> Case:
 
     def reference(x: Any, bias: Any) -> tuple[Any, ...]:
         v = x + bias
-        return (0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))),)
+        u = np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)
+        return (v / (1 + np.exp(-2 * u)),)  # (1 + tanh(u)) / 2, which cancels for u << 0
 
     inputs = normal(rng, rows, HIDDEN), normal(rng, HIDDEN)
     return Case("gelu(x + bias)", fd, inputs, reference)
@@ -137,7 +132,7 @@ def show_case(out: Console, case: Case) -> bool:
 def show_kernel(out: Console, record: Record, name: str) -> None:
     """Print schedule, nest and CUDA of one kernel, and what it needs of the machine."""
     trace = record.trace
-    show.section(out, f"Schedule of {name}", trace.schedules[name])
+    show.section(out, f"Schedule of {name}")
     for taken in trace.of(name, "schedule"):
         show.code(out, taken.text, "schedule")
     show.section(out, f"Loop nest of {name}")
@@ -195,3 +190,8 @@ def verdict(error: Error) -> Text:
     )
     word = ("right: ", "bold green") if right else ("WRONG: ", "bold red")
     return Text.assemble(word, text)
+
+
+COMMAND = Command(
+    "demo", "show two fusions of a Llama layer from definition to checked result", execute
+)

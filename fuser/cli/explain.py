@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from fuser.api.definition import FusionDefinition
 from fuser.api.listen import listening, title_of
 from fuser.api.listing import DEFAULT_ARCH
 from fuser.cli import show
+from fuser.cli.command import Command
 from fuser.cli.made_up import compile_for_made_up_inputs
 from fuser.cli.recorder import Record
 from fuser.cli.run import run_text
@@ -27,10 +28,8 @@ TITLES: dict[Stage, str] = {
 }  # fmt: skip
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``explain FILE.py``."""
-    text = "show every stage of the fusions a script runs, or only defines"
-    part = commands.add_parser("explain", help=text, description=text)
+def configure(part: ArgumentParser) -> None:
+    """Add the arguments of ``explain``."""
     part.add_argument("--html", metavar="OUT", help="write one self-contained page instead")
     part.add_argument(
         "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
@@ -40,11 +39,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
-    part.add_argument("arguments", nargs=argparse.REMAINDER, help="passed to the script")
-    part.set_defaults(execute=execute)
+    part.set_defaults(arguments=[])
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Run the script, compile what it made, and print it."""
     err = show.console(stderr=True)
     try:
@@ -122,3 +120,12 @@ def write_page(path: Path, file: str, arch: str, records: list[Record], err: Con
         return complain(err, str(path), f"{error.strerror}; a file that can be written is needed")
     show.console().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0
+
+
+COMMAND = Command(
+    "explain",
+    "show every stage of the fusions a script runs, or only defines",
+    execute,
+    configure,
+    "Arguments after -- are passed to the script.",
+)

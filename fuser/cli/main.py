@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from fuser.cli import demo, doctor, explain, run
+from fuser.cli import demo, explain, run
+from fuser.cli.command import DOCTOR
 
 DISTRIBUTION = "fuser-cuda"
+COMMANDS = (demo.COMMAND, run.COMMAND, explain.COMMAND, DOCTOR)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 1 when something failed, 2 for bad input."""
-    args = parser().parse_args(argv)
+    given, for_script = split_arguments(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_args(given)
+    if for_script:
+        args.arguments = [*getattr(args, "arguments", ()), *for_script]
     status: int = args.execute(args)
     return status
 
 
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what stands before and after ``--``: our arguments and the script's."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
+
+
 def parser() -> argparse.ArgumentParser:
-    """Build the parser; every command's module adds its own part."""
+    """Build the parser; every command adds its own part."""
     top = argparse.ArgumentParser(
         prog="python -m fuser",
         description="Fusions of tensor operations as CUDA kernels for Hopper GPUs.",
@@ -28,17 +41,13 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fuser {version()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (demo, run, explain):
-        command.add_parser(commands)
-    add_doctor(commands)
+    for command in COMMANDS:
+        part = commands.add_parser(
+            command.name, help=command.text, description=command.text, epilog=command.epilog
+        )
+        command.configure(part)
+        part.set_defaults(execute=command.execute)
     return top
-
-
-def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``doctor``, whose module knows nothing of the command line."""
-    text = "say what this installation can do, and what a missing part costs"
-    part = commands.add_parser("doctor", help=text, description=text)
-    part.set_defaults(execute=lambda _: doctor.doctor())
 
 
 def version() -> str:

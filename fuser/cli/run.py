@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import REMAINDER, ArgumentParser, Namespace
 
 from rich.console import Console
 
 from fuser.cli import show
+from fuser.cli.command import Command
 from fuser.cli.recorder import Record
 from fuser.cli.script import complain, run_script
+from fuser.core.expr import ONE, Expr
 from fuser.kir.core import Kernel
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``run FILE.py [ARGUMENTS]``."""
-    text = "run a script and say what its fusions became"
-    part = commands.add_parser("run", help=text, description=text)
+def configure(part: ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
-    part.add_argument("arguments", nargs=argparse.REMAINDER, help="passed to the script")
-    part.set_defaults(execute=execute)
+    part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: Namespace) -> int:
     """Run the script; the summary follows its own output, also when it fails."""
     err = show.console(stderr=True)
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
@@ -53,8 +52,13 @@ def summary(out: Console, record: Record) -> None:
 
 def shape_text(kernel: Kernel) -> str:
     """Print the launch shape of a kernel over its sizes."""
-    grid, block = (" x ".join(map(repr, e)) for e in (kernel.grid, kernel.block))
-    return f"grid {grid}, block {block}, {kernel.index} indices"
+    return f"grid {_extents(kernel.grid)}, block {_extents(kernel.block)}, {kernel.index} indices"
+
+
+def _extents(extents: tuple[Expr, ...]) -> str:
+    """Print launch extents up to the last that is not 1."""
+    count = max((i + 1 for i, e in enumerate(extents) if e != ONE), default=1)
+    return ", ".join(map(repr, extents[:count]))
 
 
 def run_text(record: Record) -> str:
@@ -64,3 +68,6 @@ def run_text(record: Record) -> str:
     first, times = record.seconds[0], len(record.seconds)
     best = f", best of {times} {show.duration(min(record.seconds))}" if times > 1 else ""
     return f"on {record.backend}, first {show.duration(first)}{best}"
+
+
+COMMAND = Command("run", "run a script and say what its fusions became", execute, configure)

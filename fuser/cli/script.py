@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,7 +100,7 @@ def report(error: BaseException, path: Path, err: Console) -> int:
 
 
 @contextmanager
-def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+def _as_main(path: Path, arguments: Sequence[str]) -> Generator[None]:
     """Give the script the ``sys.argv`` and ``sys.path`` it would have on its own."""
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]

@@ -1,13 +1,11 @@
-"""How the commands print: headings, stages with colours, tables that fit 80 columns."""
+"""How the commands print: headings, stages with colours, facts that fit 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from fuser.debug.highlight import Kind, tokens
@@ -62,12 +60,13 @@ def code(out: Console, text: str, stage: Stage, changed: Iterable[int] = ()) -> 
 
 def facts(out: Console, rows: Iterable[tuple[str, str | Text]]) -> None:
     """Print ``name  value`` lines."""
-    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, value if isinstance(value, Text) else Text(value))
-    out.print(Padding(table, (0, 0, 0, 2)))
+    listed = [(name, Text(v) if isinstance(v, str) else v) for name, v in rows]
+    indent = max(len(name) for name, _ in listed) + 4
+    for name, value in listed:
+        for number, line in enumerate(value.wrap(out, max(20, out.width - indent))):
+            line.rstrip()
+            label = Text(f"  {name if number == 0 else ''}".ljust(indent), style="bold")
+            out.print(Text.assemble(label, line), soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

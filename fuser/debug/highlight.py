@@ -59,7 +59,7 @@ def tokens(line: str, stage: Stage) -> Iterator[tuple[Kind, str]]:
     for match in _pattern(stage).finditer(line):
         if match.start() > end:
             yield "", line[end : match.start()]
-        yield match.lastgroup or "", match[0]  # type: ignore[misc]  # pyright: ignore[reportReturnType]
+        yield match.lastgroup or "", match[0]  # type: ignore[misc]
         end = match.end()
     if end < len(line):
         yield "", line[end:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, cast
 
 from fuser.core.dtypes import DataType
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, to_c
@@ -52,7 +52,7 @@ def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             for f in fields(stmt)  # type: ignore[arg-type]
         ]
         words = [w for f, item in held if not _is_body(item) and (w := _field(f, item))]
-        name = f" {stmt.name}:" if hasattr(stmt, "name") else ""
+        name = "".join(f" {item}:" for f, item in held if f.name == "name")
         yield f"{pad}{type(stmt).__name__}{name} {', '.join(words)}".rstrip()
         for f, item in held:
             if not _is_body(item):
@@ -63,7 +63,8 @@ def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
 
 
 def _is_body(item: Any) -> bool:
-    return isinstance(item, tuple) and bool(item) and all(isinstance(s, Stmt) for s in item)  # pyright: ignore[reportUnknownVariableType]
+    items = cast("tuple[Any, ...]", item if isinstance(item, tuple) else ())
+    return bool(items) and all(isinstance(s, Stmt) for s in items)
 
 
 def _field(field: Field[Any], value: Any) -> str:
@@ -81,7 +82,7 @@ def _text(value: Any) -> str:
         case Unroll(kind, factor):
             return f"{kind}:{factor}" if kind == "partial" else kind
         case tuple():
-            return f"({', '.join(map(_text, value))})"
+            return f"({', '.join(map(_text, cast('tuple[Any, ...]', value)))})"
         case _ if isinstance(value, _EXPR):
             return to_c(value)
         case _ if isinstance(value, _VALUE):

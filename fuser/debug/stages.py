@@ -81,11 +81,13 @@ def readable(taken: Snapshot) -> str:
         case "cuda":
             return kernel_of(taken.text)
         case "sass" if "\n.text." in taken.text:
-            lines = taken.text[taken.text.index("\n.text.") + 1 :].splitlines()
+            lines = (
+                taken.text[taken.text.index("\n.text.") + 1 :].partition("\n//---")[0].splitlines()
+            )
             return "\n".join(
                 line.replace(" " * 8, "", 1).replace("*/" + " " * 13, "*/") for line in lines
             )
         case "ptx" if "\n.visible" in taken.text:
-            return taken.text[taken.text.index("\n.visible") + 1 :]
+            return taken.text[taken.text.index("\n.visible") + 1 :].expandtabs(8).rstrip()
         case _:
             return taken.text
