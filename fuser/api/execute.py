@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Backend: TypeAlias = Literal["cuda", "interpret"]
 
+MAX_FIXED = 8
+"""Programs of one fusion after which row lengths are no longer compiled in."""
+
 
 @dataclass(slots=True)
 class Compiled:
@@ -89,7 +92,7 @@ def execute(
     manual: bool = False,
 ) -> list[Any]:
     """Run `fd` on `inputs` and return its outputs, without those that alias an input."""
-    call = bind(fd, inputs)
+    call = bind(fd, inputs, manual)
     where = choose_backend(backend, list(call.views.values()), device)
     program = program_of(fd, call, manual)
 
@@ -107,12 +110,15 @@ def execute(
     return run_observed(fd, program, gpu if where == "cuda" else None, run)
 
 
-def bind(fd: FusionDefinition, inputs: Sequence[Any]) -> BoundCall:
+def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> BoundCall:
     """Check `inputs` against the definition and find the shape class of the call."""
     arrays, scalars = fd.named_inputs(inputs)
     views = {name: input_view(name, array) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
-    cls, strides = classify(fd.fusion, views, sizes)
+    known = compiled_of(fd, manual).programs
+    cls, strides = classify(fd.fusion, views, sizes, fix_rows=not manual)
+    if cls not in known and len(known) >= MAX_FIXED:
+        cls, strides = classify(fd.fusion, views, sizes)
     return BoundCall(views, scalars, cls, {**sizes, **strides})
 
 

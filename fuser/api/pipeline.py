@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.api.shape_class import ShapeClass
-from fuser.core.expr import ZERO, Expr, product
+from fuser.core.expr import ZERO, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
 from fuser.fusion.graph import FusionGraph
-from fuser.fusion.specialise import specialise
+from fuser.fusion.specialise import size_substitution, specialise
 from fuser.kir.core import Kernel
 from fuser.kir.program import Buffer, OutputBinding, Program
 from fuser.passes.layout import Layout, contiguous_strides
@@ -27,6 +27,7 @@ class Build:
     cls: ShapeClass
     facts: Facts
     sizes: Mapping[str, int]
+    strides: Mapping[str, tuple[Expr, ...]]
     observers: Sequence[Observer]
 
     @staticmethod
@@ -34,12 +35,16 @@ class Build:
         graph: FusionGraph,
         cls: ShapeClass,
         sizes: Mapping[str, int],
+        renamed: Mapping[str, Expr],
         observers: Sequence[Observer],
     ) -> Build:
         """Return the start of a compilation for shape class `cls`."""
         scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
         facts = Facts({}, dict(cls.multiples), signed=scalars)
-        return Build(graph, cls, facts, sizes, observers)
+        strides = {
+            name: tuple(substitute(e, renamed) for e in known.strides) for name, known in cls.inputs
+        }
+        return Build(graph, cls, facts, sizes, strides, observers)
 
 
 def build_program(
@@ -56,10 +61,11 @@ def build_program(
     sizes
         Sizes and strides of the first call: a hint for recipes.
     """
-    graph = specialise(graph, {zero: 0 for zero in cls.zeros})
+    renamed = size_substitution(graph, dict(cls.fixed))
+    graph = specialise(graph, renamed)
     for observe in observers:
         observe("fusion", graph)
-    build = Build.of(graph, cls, sizes, observers)
+    build = Build.of(graph, cls, sizes, renamed, observers)
     segments = segment(graph)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
@@ -115,8 +121,8 @@ def segment_layouts(build: Build, part: Segment) -> dict[str, Layout]:
         if value.op != "input":
             continue
         if value.name in given:
-            known = given[value.name]
-            layouts[value.name] = Layout(value.shape, known.strides, "in", known.aligned_bytes)
+            strides, aligned = build.strides[value.name], given[value.name].aligned_bytes
+            layouts[value.name] = Layout(value.shape, strides, "in", aligned)
         else:
             layouts[value.name] = Layout(value.shape, contiguous_strides(value.shape), "in")
     for output in part.graph.outputs:

@@ -21,7 +21,7 @@ from fuser.core.expr import (
     product,
     variables,
 )
-from fuser.fusion.attrs import IotaAttrs, attr_exprs
+from fuser.fusion.attrs import IotaAttrs, ReduceAttrs, attr_exprs
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.shapes import stride_var
 from fuser.kir.core import IndexType
@@ -42,18 +42,34 @@ class InputClass:
 
 @dataclass(frozen=True, slots=True)
 class ShapeClass:
-    """See the module; hashable, the key under which compiled programs are kept."""
+    """See the module; hashable, the key under which compiled programs are kept.
+
+    Attributes
+    ----------
+    multiples
+        ``(size or stride variable, power of two that divides it)``.
+    fixed
+        ``(size variable, its value)`` compiled in as a constant: sizes of 0, and the row length of
+        a map that must divide by it to find an element's row.
+    """
 
     inputs: tuple[tuple[str, InputClass], ...]
     multiples: tuple[tuple[str, int], ...]
-    zeros: frozenset[str]
+    fixed: tuple[tuple[str, int], ...]
     index: IndexType
 
 
 def classify(
-    graph: FusionGraph, views: Mapping[str, ArrayView], sizes: Mapping[str, int]
+    graph: FusionGraph,
+    views: Mapping[str, ArrayView],
+    sizes: Mapping[str, int],
+    *,
+    fix_rows: bool = False,
 ) -> tuple[ShapeClass, dict[str, int]]:
-    """Return the class of a call and the values of its stride variables."""
+    """Return the class of a call and the values of its stride variables.
+
+    `fix_rows` makes the length of rows part of the class where that saves divisions.
+    """
     inputs: list[tuple[str, InputClass]] = []
     env: dict[str, int] = {}
     largest = 0
@@ -62,7 +78,12 @@ def classify(
         inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT))))
         span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
         largest = max(largest, span)
-    zeros = frozenset(name for name, size in sizes.items() if size == 0 and "_size" in name)
+    rows = row_sizes(graph) if fix_rows else frozenset[str]()
+    fixed = tuple(
+        (name, size)
+        for name, size in sorted(sizes.items())
+        if name in rows or (size == 0 and "_size" in name)
+    )
     largest = max(largest, *largest_numbers(graph, sizes))
     index: IndexType = "i64" if largest > INDEX_LIMIT else "i32"
     multiples = {
@@ -70,7 +91,7 @@ def classify(
         for name in sorted(inner_sizes(graph) | env.keys())
         if (k := power_of_two(abs({**sizes, **env}.get(name, 0)), MAX_ALIGNMENT)) > 1
     }
-    return ShapeClass(tuple(inputs), tuple(multiples.items()), zeros, index), env
+    return ShapeClass(tuple(inputs), tuple(multiples.items()), fixed, index), env
 
 
 def stride_pattern(
@@ -137,6 +158,18 @@ def inner_sizes(graph: FusionGraph) -> frozenset[str]:
             if inner is not None:
                 names |= variables(inner)
     return frozenset(names)
+
+
+def row_sizes(graph: FusionGraph) -> frozenset[str]:
+    """Return the size variables of row lengths by which a map has to divide linear indices.
+
+    A map whose tensors all have one shape needs none; reductions loop over rows instead.
+    """
+    tensors = [v for v in graph.values if v.shape]
+    same_shape = len({v.shape for v in tensors}) <= 1
+    if same_shape or any(isinstance(v.attrs, ReduceAttrs) for v in tensors):
+        return frozenset()
+    return frozenset(n for n in inner_sizes(graph) if n.rpartition("_size")[1])
 
 
 def power_of_two(number: int, limit: int) -> int:

@@ -10,8 +10,8 @@ from fuser.fusion.attrs import InputAttrs, map_exprs
 from fuser.fusion.graph import FusionGraph, Output, Value
 
 
-def specialise(graph: FusionGraph, sizes: Mapping[str, int]) -> FusionGraph:
-    """Return `graph` with equal extents under one name and the given sizes as constants.
+def size_substitution(graph: FusionGraph, sizes: Mapping[str, int]) -> dict[str, Expr]:
+    """Return what each size variable is, given fixed sizes and the graph's constraints.
 
     Extents that a constraint relates become one variable (or the constant one of them is); the
     constraints themselves were checked when sizes were bound.
@@ -25,12 +25,17 @@ def specialise(graph: FusionGraph, sizes: Mapping[str, int]) -> FusionGraph:
         if isinstance(old, Var) and old != new and isinstance(new, Var | Const):
             env = {name: substitute(e, {old.name: new}) for name, e in env.items()}
             env[old.name] = new
-    if not env:
+    return env
+
+
+def specialise(graph: FusionGraph, sizes: Mapping[str, Expr]) -> FusionGraph:
+    """Return `graph` with size variables replaced, without its constraints."""
+    if not sizes:
         return graph
     result = FusionGraph()
     for value in graph.values:
-        shape = tuple(substitute(e, env) for e in value.shape)
-        attrs = map_exprs(value.attrs, lambda e: substitute(e, env))
+        shape = tuple(substitute(e, sizes) for e in value.shape)
+        attrs = map_exprs(value.attrs, lambda e: substitute(e, sizes))
         _add(result, replace(value, shape=shape, attrs=attrs), graph.operand_names(value))
     result.set_outputs(graph.outputs)
     return result

@@ -6,7 +6,7 @@ Measured on an H200, many small blocks with one vector a thread are the fastest 
 
 from __future__ import annotations
 
-from fuser.core.expr import ONE, Const, product
+from fuser.core.expr import Const, product
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import MemoryType, ParallelType
@@ -14,6 +14,7 @@ from fuser.schedule.recipes.problem import Problem
 from fuser.schedule.schedule import Schedule, default_schedule
 
 THREADS = 128
+ROW_THREADS = 256
 VECTOR_BYTES = 16
 ROWS = 2
 """Rows a thread computes when an input is the same for all of them: it is loaded once."""
@@ -41,7 +42,7 @@ def pointwise(problem: Problem) -> Schedule | None:
         first = first or store.name
         schedule.tensors[store.name] = ts
     shape = (
-        f"{threads} x {THREADS // threads} threads, {ROWS} rows" if rows else f"{THREADS} threads"
+        f"{threads} x {ROW_THREADS // threads} threads, {ROWS} rows" if rows else f"{THREADS} threads"
     )
     schedule.notes = (f"pointwise: {shape}, {width} elements a vector",)
     return schedule
@@ -50,8 +51,8 @@ def pointwise(problem: Problem) -> Schedule | None:
 def shares_rows(problem: Problem) -> bool:
     """Return whether an input repeats from row to row: it then pays to keep it in registers."""
     stores = problem.stores
-    if any(len(s.shape) < 2 or s.shape[-1] == ONE for s in stores):
-        return False
+    if any(len(s.shape) < 2 or isinstance(s.shape[-1], Const) for s in stores):
+        return False  # dividing by a constant row length is cheap: the flat schedule is faster
     numel = problem.hint(product(stores[0].shape))
     inner = problem.hint(stores[0].shape[-1])
     return numel >= MIN_ROWS * inner and any(
@@ -64,7 +65,7 @@ def row_threads(problem: Problem, width: int) -> int:
     """Return the threads along a row: a power of two that covers it, at most a block."""
     vectors = -(-problem.hint(problem.stores[0].shape[-1]) // width)
     threads = 1
-    while threads < THREADS and threads < vectors:
+    while threads < ROW_THREADS and threads < vectors:
         threads *= 2
     return threads
 
@@ -79,7 +80,7 @@ def row_domain(domain: LoopDomain, width: int, threads: int) -> LoopDomain:
     while len(domain.loop) > 2:
         domain = domain.merge(0, 1)
     domain = domain.split(1, Const(width)).split(1, Const(threads))  # r, co, tx, v
-    domain = domain.split(0, Const(ROWS)).split(0, Const(THREADS // threads))  # ro, ty, u, co, ..
+    domain = domain.split(0, Const(ROWS)).split(0, Const(ROW_THREADS // threads))  # ro, ty, u, co, ..
     domain = domain.reorder({3: 1}).merge(0, 1)  # bx, ty, u, tx, v
     domain = domain.reorder({3: 2})  # bx, ty, tx, u, v
     domain = domain.bind(0, ParallelType.grid_x).bind(1, ParallelType.block_y)
