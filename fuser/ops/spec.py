@@ -159,6 +159,10 @@ class OpSpec:
             )
         return template.replace("{T}", compute.cuda)
 
+    def constant(self, compute: DataType) -> bool | None:
+        """Return the result where it depends on no operand (isnan of integers), else None."""
+        return {"true": True, "false": False}.get(self.text.of(compute))
+
     def operand_dtypes(self, compute: DataType) -> tuple[DataType, ...]:
         """Return the dtype each operand must be cast to before `numpy` or the CUDA text."""
         if self.promotion == "select":

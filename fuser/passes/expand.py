@@ -106,6 +106,9 @@ class Expander:
         operands = self.graph.operands(value)
         kinds = [Operand(o.dtype, self.graph.is_scalar(o)) for o in operands]
         compute, result = result_type(spec, kinds)
+        fixed = spec.constant(compute)
+        if fixed is not None:
+            return Literal(fixed, result)
         args = tuple(
             _as(self.operand(value, k, coords, guard, facts), dtype)
             for k, dtype in enumerate(spec.operand_dtypes(compute))

@@ -282,3 +282,16 @@ def test_documentation_lists_every_op() -> None:
     assert not [
         s.name for s in POINTWISE if f"| `{s.name}` | {s.arity} | {s.promotion} |" not in text
     ]
+
+
+def test_constant_texts_say_what_numpy_says():
+    found = 0
+    for spec in POINTWISE:
+        for dtype in DataType:
+            fixed = spec.constant(dtype) if spec.accepts(dtype) else None
+            assert fixed is None or "{0}" not in spec.cuda(dtype)
+            if fixed is not None:
+                found += 1
+                x = np.array([0, 1, 3]).astype(dtype.np)
+                assert (spec(*[x] * spec.arity) == fixed).all(), (spec.name, dtype)
+    assert found >= 6
