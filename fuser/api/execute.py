@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fuser.api.listen import LISTENERS, build_observed, run_observed
+from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify
 from fuser.core.errors import BackendError, InputError
 from fuser.fusion.bind import bind_sizes
@@ -115,6 +116,7 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
     arrays, scalars = fd.named_inputs(inputs)
     views = {name: input_view(name, array) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
+    check_contiguity(fd.fusion, views)
     known = compiled_of(fd, manual).programs
     cls, strides = classify(fd.fusion, views, sizes, fix_rows=not manual)
     if cls not in known and len(known) >= MAX_FIXED:
