@@ -15,8 +15,9 @@ from fuser.kir.program import Buffer, OutputBinding, Program
 from fuser.passes.layout import Layout, contiguous_strides
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
-from fuser.schedule.recipes import Problem, choose
-from fuser.schedule.segment import Segment, segment
+from fuser.schedule.recipes import Problem, choose, choose_whole
+from fuser.schedule.schedule import Schedule
+from fuser.schedule.segment import Segment, segment, whole
 
 
 @dataclass(slots=True)
@@ -66,17 +67,17 @@ def build_program(
     for observe in observers:
         observe("fusion", graph)
     build = Build.of(graph, cls, sizes, renamed, observers)
-    segments = segment(graph)
+    segments = scheduled_segments(build)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
     stores: dict[str, str] = {}
-    for i, part in enumerate(segments):
+    for i, (part, schedule) in enumerate(segments):
         suffix = f"_{i}" if len(segments) > 1 else ""
         stores |= part.stores
         buffers += [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
-        if is_empty(part.graph):
+        if is_empty(part.graph, build.facts):
             continue
-        kernel, temporaries = lower_segment(build, part, f"{name}{suffix}")
+        kernel, temporaries = lower_segment(build, part, schedule, f"{name}{suffix}")
         kernels.append(kernel)
         buffers += temporaries
     inputs = tuple(v.name for v in graph.inputs)
@@ -90,26 +91,46 @@ def bindings(graph: FusionGraph, stores: Mapping[str, str]) -> tuple[OutputBindi
     )
 
 
-def is_empty(graph: FusionGraph) -> bool:
+def is_empty(graph: FusionGraph, facts: Facts) -> bool:
     """Whether no output has an element, so that there is nothing to launch."""
-    return all(ZERO in graph.value(o.value).shape for o in graph.outputs)
+    shapes = (graph.value(o.value).shape for o in graph.outputs)
+    return all(any(simplify(extent, facts) == ZERO for extent in shape) for shape in shapes)
 
 
-def lower_segment(build: Build, part: Segment, name: str) -> tuple[Kernel, tuple[Buffer, ...]]:
-    """Schedule one segment by the first recipe that takes it, and lower it."""
-    layouts = segment_layouts(build, part)
-    problem = Problem(
+def scheduled_segments(build: Build) -> list[tuple[Segment, Schedule | None]]:
+    """Return the segments in launch order, with a schedule where one is known already."""
+    one = whole(build.graph)
+    if not is_empty(one.graph):
+        schedule = choose_whole(problem_of(build, one))
+        if schedule is not None:
+            return [(one, schedule)]
+    return [(part, None) for part in segment(build.graph)]
+
+
+def problem_of(build: Build, part: Segment) -> Problem:
+    """Return what recipes see of a segment."""
+    layouts = {n: x for n, x in segment_layouts(build, part).items() if x.mode == "in"}
+    return Problem(
         part.graph,
-        {n: layout.strides for n, layout in layouts.items() if layout.mode == "in"},
-        {n: layout.aligned_bytes for n, layout in layouts.items() if layout.mode == "in"},
+        {name: layout.strides for name, layout in layouts.items()},
+        {name: layout.aligned_bytes for name, layout in layouts.items()},
         build.facts,
         build.sizes,
     )
-    schedule = choose(problem)
+
+
+def lower_segment(
+    build: Build, part: Segment, schedule: Schedule | None, name: str
+) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """Lower one segment, scheduled by the first recipe that takes it unless it is already."""
+    if schedule is None:
+        schedule = choose(problem_of(build, part))
+    for observe in build.observers:
+        observe("schedule", schedule)
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     return lower(
-        name, part.graph, schedule, layouts, build.facts, build.cls.index, header,
-        build.observers,
+        name, part.graph, schedule, segment_layouts(build, part), build.facts, build.cls.index,
+        header, build.observers,
     )  # fmt: skip
 
 

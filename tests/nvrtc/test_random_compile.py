@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from fuser.api.execute import bind, program_of
@@ -14,6 +16,7 @@ from tests.fuzz.source import Source
 pytestmark = [pytest.mark.nvrtc, pytest.mark.slow]
 
 FIRST_SEED = 90_000
+LARGE_ARGUMENTS = re.compile(r"\b(sin|cos|tan)f?\(")
 
 
 def programs(fusion: RandomFusion) -> list[Program]:
@@ -26,5 +29,10 @@ def test_random_fusions_compile(seed: int) -> None:
     fusion = draw_fusion(Source.seeded(seed))
     sources = {emit(kernel): kernel for p in programs(fusion) for kernel in p.kernels}
     for source, kernel in sources.items():
-        cubin = compile_cubin(source, kernel.name, on_spill="raise")
-        assert not cubin.log.warnings, f"{fusion!r}\n{source}\n{cubin.log.text}"
+        log = compile_cubin(source, kernel.name, on_spill="ignore").log
+        spilled = log.spill_store_bytes or log.spill_load_bytes
+        # the argument reduction of sin, cos and tan keeps a table in local memory
+        stack = 0 if LARGE_ARGUMENTS.search(source) else log.stack_bytes
+        assert not (log.warnings or log.notes or spilled or stack), (
+            f"{fusion!r}\n{source}\n{log.text}"
+        )

@@ -1,0 +1,89 @@
+"""Kinds of fusions that random ones have found broken, each over its whole small range."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.api.execute import bind, program_of
+
+pytestmark = pytest.mark.protocol
+
+
+def run(build, *inputs, static=False):
+    """Define one input per array or int, return the outputs of `build` on the interpreter."""
+    with FusionDefinition() as fd:
+        given = [
+            fd.define_scalar(DataType.Int) if isinstance(x, int)
+            else fd.define_tensor(
+                shape=[n if static or n == 1 else -1 for n in x.shape],
+                dtype=DataType.from_numpy(x.dtype),
+            )
+            for x in inputs
+        ]  # fmt: skip
+        results = build(fd, *given)
+        for result in results if isinstance(results, tuple) else (results,):
+            fd.add_output(result)
+    return fd, fd.execute(list(inputs), backend="interpret")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_slice_bounds_given_at_run_time_may_be_negative(n):
+    x = np.arange(n, dtype=np.float32)
+    for start, end in itertools.product(range(-7, 8), repeat=2):
+        _, (got,) = run(lambda fd, x, a, b: fd.ops.slice(x, [a], [b], [2]), x, start, end)
+        np.testing.assert_array_equal(got, x[start:end:2], err_msg=f"{start}:{end} of {n}")
+
+
+@pytest.mark.parametrize(("before", "after"), [(-2, 1), (0, -3), (-1, -1), (2, 0), (3, -4)])
+def test_pad_widths_given_at_run_time_may_be_negative(before, after):
+    x = np.arange(6, dtype=np.float32)
+    _, (got,) = run(lambda fd, x, a, b: fd.ops.pad(x, [a, b], 9.0), x, before, after)
+    padded = np.pad(x, (max(before, 0), max(after, 0)), constant_values=9)
+    np.testing.assert_array_equal(got, padded[max(-before, 0) : len(padded) - max(-after, 0)])
+
+
+SHAPES = [s for r in (1, 2, 3) for s in itertools.product((0, 1, 3), repeat=r) if 0 in s]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("static", [True, False], ids=["constants", "symbolic"])
+def test_empty_tensors(shape, static):
+    x = np.ones(shape, np.float32)
+    dims = range(len(shape))
+
+    def build(fd, t):
+        ops = fd.ops
+        flat = ops.reshape(t, [-1]) if len(shape) == 1 else ops.permute(t, list(dims)[::-1])
+        sums = [ops.sum(t, list(d)) for r in dims for d in itertools.combinations(dims, r + 1)]
+        return flat, ops.cat([t, t + 1.0], len(shape) - 1), ops.max(t, [0]), *sums
+
+    _, (flat, cat, top, *sums) = run(build, x, static=static)
+    assert flat.shape == x.T.shape
+    assert cat.shape == np.concatenate([x, x], -1).shape
+    np.testing.assert_array_equal(top, np.max(x, 0, initial=-np.inf))
+    every = [d for r in dims for d in itertools.combinations(dims, r + 1)]
+    for got, d in zip(sums, every, strict=True):
+        np.testing.assert_array_equal(got, x.sum(d))
+
+
+def test_an_extent_that_is_provably_zero_launches_nothing():
+    x = np.ones((5, 4), np.float32)
+    fd, (got,) = run(lambda fd, t: fd.ops.sum(fd.ops.slice(t, [0, 1], [5, 1]), [0]), x)
+    assert got.shape == (0,)
+    assert program_of(fd, bind(fd, [x])).kernels == ()
+
+
+@pytest.mark.parametrize("kept", list(itertools.product((1, 2), repeat=2)), ids=str)
+@pytest.mark.parametrize("length", [1, 2, 31, 33, 700])
+@pytest.mark.parametrize("static", [True, False], ids=["constants", "symbolic"])
+def test_reductions_that_keep_extents_of_one(kept, length, static):
+    x = np.random.default_rng(0).integers(-9, 9, (kept[0], length, kept[1]))
+    _, (total, top) = run(
+        lambda fd, t: (fd.ops.sum(t, [1]), fd.ops.max(t, [1], keepdim=True)), x, static=static
+    )
+    np.testing.assert_array_equal(total, x.sum(1))
+    np.testing.assert_array_equal(top, x.max(1, keepdims=True))
