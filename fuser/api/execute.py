@@ -114,7 +114,8 @@ def execute(
 def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> BoundCall:
     """Check `inputs` against the definition and find the shape class of the call."""
     arrays, scalars = fd.named_inputs(inputs)
-    views = {name: input_view(name, array) for name, array in arrays.items()}
+    written = {output.alias_of for output in fd.fusion.outputs}
+    views = {name: input_view(name, array, name in written) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
     check_contiguity(fd.fusion, views)
     known = compiled_of(fd, manual).programs
@@ -137,9 +138,22 @@ def program_of(fd: FusionDefinition, call: BoundCall, manual: bool = False) -> P
     return program
 
 
-def input_view(name: str, array: Any) -> ArrayView:
-    """Return the view of an input; host arrays with negative strides are copied."""
+def input_view(name: str, array: Any, written: bool = False) -> ArrayView:
+    """Return the view of an input; host arrays with negative strides are copied.
+
+    Raises
+    ------
+    InputError
+        An output is written into the array, and it is a copy, repeats elements or is read-only.
+    """
     view = view_of(array, what=f"input {name}")
+    repeated = any(s <= 0 and n > 1 for n, s in zip(view.shape, view.strides_elems, strict=True))
+    if written and (view.readonly or repeated):
+        raise InputError(
+            f"input {name}: an output is written into it, and its strides are "
+            f"{list(view.strides_elems)}{', read-only' * view.readonly}; needed a writable array "
+            "with positive strides"
+        )
     if any(s < 0 for s in view.strides_elems):
         view = view_of(np.ascontiguousarray(view.numpy()), what=f"input {name}")
     return view

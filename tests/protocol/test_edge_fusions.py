@@ -9,6 +9,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.api.execute import bind, program_of
+from fuser.core.errors import InputError
 
 pytestmark = pytest.mark.protocol
 
@@ -87,3 +88,37 @@ def test_reductions_that_keep_extents_of_one(kept, length, static):
     )
     np.testing.assert_array_equal(total, x.sum(1))
     np.testing.assert_array_equal(top, x.max(1, keepdims=True))
+
+
+def _read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.arange(6.0)[::-1], r"strides are \[-1\]"),
+        (np.broadcast_to(np.arange(6.0), (3, 6)), r"strides are \[0, 1\]"),
+        (_read_only(np.arange(6.0)), "read-only"),
+    ],
+    ids=["reversed", "expanded", "read-only"],
+)
+def test_an_output_is_not_written_into_an_array_that_cannot_hold_it(array, what):
+    with FusionDefinition() as fd:
+        t = fd.define_tensor(shape=[-1] * array.ndim, dtype=DataType.Double)
+        fd.add_output(t + 1.0, t)
+    before = array.copy()
+    with pytest.raises(InputError, match=f"input t: an output is written into it.*{what}"):
+        fd.execute([array], backend="interpret")
+    np.testing.assert_array_equal(array, before)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_output_is_written_into_a_strided_array(step):
+    base = np.arange(12.0)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor(shape=[-1], dtype=DataType.Double)
+        fd.add_output(t + 1.0, t)
+    assert fd.execute([base[::step]], backend="interpret") == []
+    np.testing.assert_array_equal(base, np.arange(12.0) + (np.arange(12) % step == 0))
