@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
@@ -30,28 +29,32 @@ _LATER = {
 }  # fmt: skip
 
 
-@contextmanager
-def directive(fd: Owner, name: str, what: str) -> Iterator[HandSchedule]:
-    """Give a directive the schedule it changes; errors name the tensor and the user's line."""
-    location = caller_location()
-    try:
-        hand = fd.hand
+class directive:
+    """Gives a directive the schedule it changes; errors name the tensor and the user's line."""
+
+    def __init__(self, fd: Owner, name: str, what: str) -> None:
+        self.fd, self.name, self.what = fd, name, what
+        self.location = caller_location()
+
+    def __enter__(self) -> HandSchedule:
+        hand = self.fd.hand
         if hand.frozen:
             raise ScheduleError(
-                f"{what}: the schedule has been executed; directives come before the first "
-                "manual_execute"
+                f"{self.what}: the schedule has been executed; directives come before the first "
+                "manual_execute",
+                self.location,
             )
-        if name and name not in hand.graph:
-            raise ScheduleError("is no tensor of this fusion; needed one of it")
-        if name and location is not None:
-            hand.directed[name] = location
-        yield hand
-    except ScheduleError as error:
-        if error.location is not None:
-            raise
+        if self.name and self.location is not None:
+            hand.directed[self.name] = self.location
+        return hand
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if not isinstance(error, ScheduleError) or error.location is not None:
+            return
         text = str(error)
-        named = f"{name}: {text}" if name and not text.startswith(f"{name}: ") else text
-        raise ScheduleError(named, location) from None
+        if self.name and not text.startswith(f"{self.name}: "):
+            text = f"{self.name}: {text}"
+        raise ScheduleError(text, self.location) from None
 
 
 def _directive(

@@ -25,6 +25,7 @@ from fuser.fusion.attrs import IotaAttrs, ReduceAttrs, attr_exprs
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.shapes import stride_var
 from fuser.kir.core import IndexType
+from fuser.passes.layout import contiguous_strides
 from fuser.runtime.arrays import ArrayView
 
 MAX_ALIGNMENT = 16
@@ -102,6 +103,8 @@ def stride_pattern(
     A stride that equals the next inner dimension's stride times its extent is written as that
     product, so that index arithmetic can merge the dimensions.
     """
+    if is_row_major(view, shape):
+        return contiguous_strides(shape)
     strides: list[Expr] = [ZERO] * len(shape)
     order = sorted(
         (d for d, e in enumerate(shape) if e != ONE and (view.shape[d] > 1)),
@@ -120,6 +123,17 @@ def stride_pattern(
             env[stride_var(name, d).name] = actual
             step, step_elems = strides[d] * shape[d], actual * view.shape[d]
     return tuple(strides)
+
+
+def is_row_major(view: ArrayView, shape: tuple[Expr, ...]) -> bool:
+    """Whether the elements lie in order; the strides of single elements do not count."""
+    step = 1
+    dims = zip(shape, view.shape, view.strides_elems, strict=True)
+    for extent, size, stride in reversed(list(dims)):
+        if size > 1 and (extent == ONE or stride != step):
+            return False
+        step *= size
+    return True
 
 
 def largest_numbers(graph: FusionGraph, sizes: Mapping[str, int]) -> Iterator[int]:

@@ -22,7 +22,7 @@ from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import buffer_index, buffer_size, locate, producer_root
 from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
-from fuser.passes.launch import BLOCK, GRID
+from fuser.passes.launch import BLOCK, GRID, LastBlock
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
@@ -68,9 +68,11 @@ class ElementLowering:
         """Compute the element (or one operand element of a reduction) and keep it."""
         scope, ts = self.scope, self.ts
         root, inside = ts.domain.backward(self.node.loops, scope.facts)
-        guard = all_of(scope.guard, inside, *self.last_block_guards())
+        last = self.last_blocks()
+        guard = all_of(scope.guard, inside, *(Var(b.flag) for b in last))
         if ts.memory is not MemoryType.local:
-            guard = all_of(guard, self.state.elsewhere(scope.hardware))
+            chosen = scope.hardware.union(*(b.kinds for b in last))
+            guard = all_of(guard, self.state.elsewhere(chosen))
         guard = guard_of(guard, scope.facts)
         facts = scope.facts.with_guard(guard)
         self.root = tuple(simplify(r, facts) for r in root)
@@ -81,10 +83,10 @@ class ElementLowering:
         else:
             coords = self.coords(self.root)
             stored = expander.compute(self.value, coords, TRUE, facts)
-        last = expander.stmts[-1] if expander.stmts else None
-        if isinstance(last, Define) and stored == Ref(last.name, last.dtype):
+        end = expander.stmts[-1] if expander.stmts else None
+        if isinstance(end, Define) and stored == Ref(end.name, end.dtype):
             expander.stmts.pop()
-            stored = last.value
+            stored = end.value
         stmts = (*expander.stmts, *self.keep(stored, facts))
         return guarded(guard, stmts, scope.facts)
 
@@ -154,16 +156,14 @@ class ElementLowering:
         label = self.ts.root_of or self.node.tensor
         return producer_root(name, ts, coords, label, self.root, facts)
 
-    def last_block_guards(self) -> tuple[Expr, ...]:
-        """Return the flags of grid reductions whose result only the last block has."""
-        nest = self.state.nest
-        flags: list[Expr] = []
-        for name in materialised_operands(nest.graph, nest.schedule, self.node.tensor):
-            flag = self.state.last_block.get(name)
-            if flag is not None:
-                flags.append(Var(flag))
-                self.state.last_block[self.node.tensor] = flag
-        return tuple(dict.fromkeys(flags))
+    def last_blocks(self) -> tuple[LastBlock, ...]:
+        """Return the blocks that alone have the results of grid reductions read here."""
+        nest, known = self.state.nest, self.state.last_block
+        names = materialised_operands(nest.graph, nest.schedule, self.node.tensor)
+        blocks = tuple(dict.fromkeys(b for name in names for b in known.get(name, ())))
+        if blocks:
+            known[self.node.tensor] = blocks
+        return blocks
 
     # ---- reductions ------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class ElementLowering:
         )
         state.buffers += [partials, counter]
         flag = state.fresh(f"{name}_last")
-        state.last_block[name] = flag
+        state.last_block[name] = (LastBlock(flag, frozenset(grid)),)
         return GridReduce(
             scalar, self.value.op, dtype, partials.name, counter.name,
             rank, ranks, segment, slot, slots, flag,

@@ -14,6 +14,20 @@ BLOCK = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 
 
 @dataclass(frozen=True, slots=True)
+class LastBlock:
+    """Where the result of a grid reduction is: in the block whose variable `flag` is true.
+
+    Attributes
+    ----------
+    kinds
+        Grid axes along which that may be any block.
+    """
+
+    flag: str
+    kinds: frozenset[ParallelType]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchExtents:
     """Extent of every hardware axis that a kernel uses."""
 

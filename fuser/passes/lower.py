@@ -29,7 +29,7 @@ from fuser.nest.nodes import Allocate, Compute, Loop, LoopNest, NestNode, Sync
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import buffer_size
 from fuser.passes.element import ElementLowering
-from fuser.passes.launch import BLOCK, GRID, LaunchExtents, launch_extents
+from fuser.passes.launch import BLOCK, GRID, LastBlock, LaunchExtents, launch_extents
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.vectorize import vectorize_loop
@@ -65,7 +65,9 @@ class Lowering:
     names: dict[str, int] = field(default_factory=dict[str, int])
     shared: list[SharedArray] = field(default_factory=list[SharedArray])
     buffers: list[Buffer] = field(default_factory=list[Buffer])
-    last_block: dict[str, str] = field(default_factory=dict[str, str])
+    last_block: dict[str, tuple[LastBlock, ...]] = field(
+        default_factory=dict[str, tuple[LastBlock, ...]]
+    )
 
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""
@@ -100,8 +102,10 @@ class Lowering:
         inner = replace(scope, facts=scope.facts.with_range(loop.var, extent))
         if loop.parallel.is_parallel:
             guard = self.launch.guard(replace(loop, extent=extent), scope.facts)
+            # Beyond the loop's extent the index runs to the launch's: the range holds under the
+            # guard only, and must not prove that same guard.
             bound = replace(
-                inner,
+                inner if guard is None else scope,
                 guard=scope.guard if guard is None else all_of(scope.guard, guard),
                 hardware=scope.hardware | {loop.parallel},
             )

@@ -1,0 +1,34 @@
+"""Hand-made schedules compute what the fusion means, under every interleaving tried."""
+
+import numpy as np
+import pytest
+from manual_schedules import CASES, run_checked
+
+from fuser.api.validate import compare, tolerance
+from fuser.fusion.reference import evaluate
+
+pytestmark = pytest.mark.protocol
+
+EACH = [(case, i) for case in CASES for i in range(len(case.shapes))]
+IDS = [f"{case.name}-{i}" for case, i in EACH]
+
+
+@pytest.mark.parametrize(("case", "which"), EACH, ids=IDS)
+def test_functional(case, which, rng):
+    fd = case.build()
+    fd.validate(case.inputs(rng, which), manual=True, backend="interpret")
+
+
+@pytest.mark.parametrize(("case", "which"), EACH, ids=IDS)
+def test_checked(case, which, rng):
+    fd = case.build()
+    inputs = case.inputs(rng, which)
+    arrays = dict(zip((t.name for t in fd.arguments), inputs, strict=True))
+    precise = evaluate(fd.fusion, arrays, {}, precise=True)
+    rounded = evaluate(fd.fusion, arrays, {})
+    for seed in range(2):
+        results = run_checked(fd, inputs, seed)
+        for output, got in zip(fd.fusion.outputs, results, strict=True):
+            expected = precise[output.value]
+            allowed = tolerance(fd.fusion, output, expected, rounded[output.value])
+            compare(output.value, np.asarray(got), expected, allowed)
