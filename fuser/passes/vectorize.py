@@ -31,7 +31,7 @@ from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
-from fuser.passes.demand import demand_whole
+from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
 from fuser.passes.rewrite import map_stmt
 from fuser.passes.unswitch import holds_for_all
@@ -70,7 +70,7 @@ def vectorize_loop(
     wide = _Widener(var, extent.value, held.with_guard(inner), state).rewrite(merged)
     if inner == TRUE or whole is None:
         return wide if outer == TRUE else (If(outer, wide),)
-    tail = (For(var, extent, (If(inner, merged),), _tail_unroll(merged)),)
+    tail = (For(var, extent, (If(inner, merged),), _tail_unroll(merged, state)),)
     both: tuple[Stmt, ...] = (If(whole, wide, tail),)
     return both if outer == TRUE else (If(outer, both),)
 
@@ -86,9 +86,19 @@ def _whole_vectors(term: Expr, var: str, extent: Const, facts: Facts) -> Expr:
             return term
 
 
-def _tail_unroll(body: tuple[Stmt, ...]) -> Unroll:
+def _tail_unroll(body: tuple[Stmt, ...], state: Lowering) -> Unroll:
     """Roll the element-wise loop unless it indexes registers, which needs constant indices."""
-    registers = any(isinstance(s, DeclareRegisters) for s in body)
+    memories: set[str] = set()
+
+    def note(value: Scalar) -> Scalar:
+        if isinstance(value, Element):
+            memories.add(value.memory)
+        return value
+
+    for stmt in body:
+        map_stmt(stmt, note, lambda e: e)
+    memories |= {s.memory for s in walk_stmts(body) if isinstance(s, Store)}
+    registers = any(memory_dtype(state, memory) is None for memory in memories)
     return Unroll("full") if registers else Unroll("rolled")
 
 
@@ -130,10 +140,10 @@ class _Widener:
                 self.loaded[key] = name
                 self.before.append(DeclareRegisters(name, value.dtype, self.extent))
                 for part in range(0, self.extent, width):
+                    index = simplify(base + part, self.facts)
                     self.before.append(
-                        VectorLoad(name, Const(part), value.memory, simplify(base + part, self.facts),
-                                   width, value.dtype)
-                    )  # fmt: skip
+                        VectorLoad(name, Const(part), value.memory, index, width, value.dtype)
+                    )
             return Element(self.loaded[key], Var(self.var), value.dtype)
 
         return replace_element
@@ -142,7 +152,7 @@ class _Widener:
         """Return the statement that keeps an element for a wide store, or `stmt` itself."""
         if not isinstance(stmt, Store):
             return stmt
-        dtype = self.dtype_of(stmt.memory)
+        dtype = memory_dtype(self.state, stmt.memory)
         width = None if dtype is None else self.width(stmt.memory, stmt.index, dtype)
         if width is None or dtype is None:
             return stmt
@@ -174,15 +184,10 @@ class _Widener:
             if isinstance(s, VectorStore)
         ]
 
-    def dtype_of(self, memory: str) -> DataType | None:
-        """Return the dtype of a global or shared memory; None for registers."""
-        if memory in self.state.layouts:
-            return self.state.nest.graph.value(memory).dtype
-        return next((s.dtype for s in self.state.shared if s.name == memory), None)
-
     def width(self, memory: str, index: Expr, dtype: DataType) -> int | None:
         """Return the widest access of neighbours that is aligned, or None."""
-        if self.dtype_of(memory) is None or coefficient_of(index, self.var, self.facts) != 1:
+        in_registers = memory_dtype(self.state, memory) is None
+        if in_registers or coefficient_of(index, self.var, self.facts) != 1:
             return None
         base = substitute(index, {self.var: ZERO})
         layout = self.state.layouts.get(memory)
