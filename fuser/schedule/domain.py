@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import TRUE, Const, Expr, all_of, ceil_div, less
+from fuser.core.expr import ONE, TRUE, ZERO, Const, Expr, all_of, ceil_div, less
 from fuser.core.simplify import Facts, prove_equal
 from fuser.core.unroll import Unroll
 from fuser.schedule.kinds import ParallelType
@@ -238,7 +238,10 @@ class LoopDomain:
                     if not self._divides(step, facts):
                         guards.append(less(at[axis], self.extents[axis]))
                 case Merge(outer, inner, axis, extent):
-                    at[outer], at[inner] = at[axis] // extent, at[axis] % extent
+                    if prove_equal(self.extents[outer], ONE, facts):
+                        at[outer], at[inner] = ZERO, at[axis]
+                    else:
+                        at[outer], at[inner] = at[axis] // extent, at[axis] % extent
                 case Swizzle(x, y, out, extent):
                     at[y] = at[out] ^ (at[x] % extent)
                 case _:

@@ -122,3 +122,20 @@ def test_an_output_is_written_into_a_strided_array(step):
         fd.add_output(t + 1.0, t)
     assert fd.execute([base[::step]], backend="interpret") == []
     np.testing.assert_array_equal(base, np.arange(12.0) + (np.arange(12) % step == 0))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 4), (3, 1, 40, 4), (1, 1, 3, 40, 4), (3, 4, 40, 1)])
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_reductions_of_one_dimension_between_kept_ones_of_extent_one(shape, keepdim):
+    """Leading extents of 1 and symbolic kept extents: the result is found where it was computed."""
+    x = np.random.default_rng(0).integers(-9, 9, shape)
+    axis = shape.index(40)
+    _, (total, shifted) = run(
+        lambda fd, t: (
+            s := fd.ops.sum(t, [axis], keepdim=keepdim),
+            fd.ops.broadcast(s + 1, [True, *[False] * s.ndim]),
+        ),
+        x,
+    )
+    np.testing.assert_array_equal(total, x.sum(axis, keepdims=keepdim))
+    np.testing.assert_array_equal(shifted[0], total + 1)
