@@ -46,7 +46,10 @@ def ternary(d: Draft, a: Tensor) -> Any:
 
 def where(d: Draft, a: Tensor) -> Any:
     condition = d.partner(a, DataType.Bool)
-    return d.fd.ops.where(condition, a, d.scalar() if d.source.chance(30) else d.partner(a))
+    if d.source.chance(30):
+        return d.fd.ops.where(condition, a, d.scalar())
+    b = d.partner(a)
+    return d.fd.ops.where(condition, a, b) if d.broadcasts(condition, b) else None
 
 
 def cast(d: Draft, a: Tensor) -> Any:
