@@ -125,7 +125,9 @@ def show_case(out: Console, case: Case) -> bool:
     errors = list(map(error_of, outputs, case.reference(*wide)))
     show.section(out, "Result")
     verdicts = [verdict(error) for error in errors]
-    show.facts(out, [("ran", run_text(record)), *zip(names, verdicts, strict=True)])
+    copies = "" if record.backend == "interpreter" else ", copies from and to the host included"
+    ran = ("ran", run_text(record) + copies)
+    show.facts(out, [ran, *zip(names, verdicts, strict=True)])
     return all(error.ulps <= ULP_LIMIT for error in errors)
 
 

@@ -74,13 +74,13 @@ def report(error: BaseException, path: Path, err: Console) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     if isinstance(error, SyntaxError) and _is_file(error.filename, path):
-        err.print("".join(traceback.format_exception_only(error)).rstrip(), markup=False)
+        _plain(err, "".join(traceback.format_exception_only(error)).rstrip())
         return BAD_INPUT
     frames = _user_frames(error.__traceback__)
     if not isinstance(error, FuserError):
         lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
         lines += traceback.format_exception_only(error)
-        err.print("".join(lines).rstrip(), markup=False, soft_wrap=True)
+        _plain(err, "".join(lines).rstrip())
         return 1
     message, place = str(error), None
     if error.location is not None:
@@ -90,13 +90,18 @@ def report(error: BaseException, path: Path, err: Console) -> int:
         place = (frames[-1].filename, frames[-1].lineno or 0)
     name = type(error).__name__
     if place is not None:
-        err.print(f"{place[0]}:{place[1]}", style="bold", markup=False, soft_wrap=True)
+        _plain(err, f"{place[0]}:{place[1]}", "bold")
         source = linecache.getline(*place).strip()
         if source:
-            err.print(f"    {source}", markup=False, soft_wrap=True)
+            _plain(err, f"    {source}")
     err.print(Text.assemble((f"{name}: ", "bold red"), message), soft_wrap=True)
-    err.print("(FUSER_TRACEBACK=1 or -v shows where inside fuser)", style="bright_black")
+    _plain(err, "(FUSER_TRACEBACK=1 or -v shows where inside fuser)", "bright_black")
     return 1
+
+
+def _plain(err: Console, text: str, style: str = "") -> None:
+    """Print a text as it is: no markup, no line breaks of our own."""
+    err.print(Text(text, style=style), soft_wrap=True)
 
 
 @contextmanager
@@ -115,7 +120,7 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Generator[None]:
 def _exit_status(leave: SystemExit, err: Console) -> int:
     if leave.code is None or isinstance(leave.code, int):
         return leave.code or 0
-    err.print(str(leave.code), markup=False)
+    _plain(err, str(leave.code))
     return 1
 
 
