@@ -61,7 +61,6 @@ def test_wheel_carries_its_licence(names: set[str]):
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-@pytest.mark.skip(reason="python -m fuser demo does not exist yet: enable with fuser/__main__.py")
 def test_demo_runs_from_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path):
     home, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
     elsewhere.mkdir()
