@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from fuser import DataType, FusionDefinition
+from fuser.api.fuse import FusedFunction
 from tests.fuzz.check import Tally, check
 from tests.fuzz.enclosure import CUDA, NUMPY, enclose, judge
+from tests.fuzz.expressions import RandomFunction, functions
 from tests.fuzz.fusions import RandomFusion, draw_fusion, fusions
 from tests.fuzz.source import Source
 
@@ -33,6 +35,23 @@ EXAMPLES = settings().max_examples if EXPLORING else 500
 def test_random_fusions_on_the_interpreter(fusion: RandomFusion) -> None:
     note(repr(fusion))
     check(fusion, "interpret", NUMPY, Tally())
+
+
+@settings(max_examples=5_000 if EXPLORING else 150, suppress_health_check=[HealthCheck.too_slow])
+@given(functions())
+def test_random_functions_mean_under_fuse_what_they_mean_in_numpy(case: RandomFunction) -> None:
+    note(repr(case))
+    # one function for every call of it, as a decorator makes
+    fused = FusedFunction(lambda *args: case(*args))
+    expected = case(*case.arguments)
+    got = fused(*case.arguments)
+    assert got.shape == np.shape(expected)
+    assert got.dtype == np.float64
+    fd = fused.definition(*case.arguments)
+    bounds = enclose(fd.fusion, *fd.named_inputs(case.arguments), NUMPY)[fd.fusion.outputs[0].value]
+    judge("result", got, DataType.Double, bounds)
+    scale = np.abs(expected).max(initial=1.0)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12 * scale)
 
 
 def test_the_oracle_decides_nearly_every_element() -> None:
