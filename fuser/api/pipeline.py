@@ -100,7 +100,7 @@ def is_empty(graph: FusionGraph, facts: Facts) -> bool:
 def scheduled_segments(build: Build) -> list[tuple[Segment, Schedule | None]]:
     """Return the segments in launch order, with a schedule where one is known already."""
     one = whole(build.graph)
-    if not is_empty(one.graph):
+    if not is_empty(one.graph, build.facts):
         schedule = choose_whole(problem_of(build, one))
         if schedule is not None:
             return [(one, schedule)]

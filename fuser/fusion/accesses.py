@@ -15,7 +15,7 @@ Coords = tuple[Expr, ...]
 
 @dataclass(frozen=True, slots=True)
 class InputAccess:
-    """A read of input `name` at `coords`, wherever `guard` holds."""
+    """A read of `name` (an input or a reduction) at `coords`, wherever `guard` holds."""
 
     name: str
     coords: Coords
@@ -29,6 +29,17 @@ def input_accesses(
 
     Reads below a reduction are left out: they are at many coordinates.
     """
+    found = accesses(graph, value, coords, facts)
+    return tuple(a for a in found if graph.value(a.name).op == "input")
+
+
+def accesses(
+    graph: FusionGraph, value: Value, coords: Coords, facts: Facts
+) -> tuple[InputAccess, ...]:
+    """Return the distinct elements of inputs and of reductions that an element of `value` needs.
+
+    `coords` has the rank of the operand when `value` is a reduction itself.
+    """
     found: dict[InputAccess, None] = {}
     todo: list[tuple[Value, Coords, Expr]] = [(value, coords, TRUE)]
     seen: set[tuple[str, Coords, Expr]] = set()
@@ -38,10 +49,8 @@ def input_accesses(
         if key in seen:
             continue
         seen.add(key)
-        if at.op == "input":
+        if at.op == "input" or (isinstance(at.attrs, ReduceAttrs) and at is not value):
             found[InputAccess(at.name, where, guard)] = None
-            continue
-        if isinstance(at.attrs, ReduceAttrs):
             continue
         for k, operand in enumerate(graph.operands(at)):
             access = operand_access(graph, at, k, where)

@@ -14,7 +14,7 @@ from fuser.kir.core import SharedArray, Stmt
 from fuser.kir.program import Buffer
 from fuser.kir.scalar import Apply, Cast, Element, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import Assign, BlockReduce, DeclareScalar, Define, GridReduce, Store
+from fuser.kir.stmts import Assign, BlockReduce, DeclareScalar, GridReduce, Store
 from fuser.kir.stmts.reduce import Axis
 from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import Compute
@@ -22,6 +22,7 @@ from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import buffer_index, buffer_size, locate, producer_root
 from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
+from fuser.passes.inline import inline_last
 from fuser.passes.launch import BLOCK, GRID, LastBlock
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
@@ -66,29 +67,33 @@ class ElementLowering:
 
     def assign(self) -> tuple[Stmt, ...]:
         """Compute the element (or one operand element of a reduction) and keep it."""
+        guard = self.guard()
+        expander = Expander(self.state.nest.graph, self.read, self.state.fresh)
+        kept = self.evaluate(guard, expander)
+        return guarded(guard, inline_last(expander.stmts, kept), self.scope.facts)
+
+    def guard(self) -> Expr:
+        """Return the condition under which the element exists and this thread computes it."""
         scope, ts = self.scope, self.ts
-        root, inside = ts.domain.backward(self.node.loops, scope.facts)
+        _, inside = ts.domain.backward(self.node.loops, scope.facts)
         last = self.last_blocks()
         guard = all_of(scope.guard, inside, *(Var(b.flag) for b in last))
         if ts.memory is not MemoryType.local:
             chosen = scope.hardware.union(*(b.kinds for b in last))
             guard = all_of(guard, self.state.elsewhere(chosen))
-        guard = guard_of(guard, scope.facts)
-        facts = scope.facts.with_guard(guard)
+        return guard_of(guard, scope.facts)
+
+    def evaluate(self, guard: Expr, expander: Expander) -> tuple[Stmt, ...]:
+        """Expand the element's value under `guard`; return the statements that keep it."""
+        facts = self.scope.facts.with_guard(guard)
+        root, _ = self.ts.domain.backward(self.node.loops, self.scope.facts)
         self.root = tuple(simplify(r, facts) for r in root)
-        expander = Expander(self.state.nest.graph, self.read, self.state.fresh)
         if self.node.step == "combine":
             element = expander.operand(self.value, 0, self.root, TRUE, facts)
             stored = self.combine(element)
         else:
-            coords = self.coords(self.root)
-            stored = expander.compute(self.value, coords, TRUE, facts)
-        end = expander.stmts[-1] if expander.stmts else None
-        if isinstance(end, Define) and stored == Ref(end.name, end.dtype):
-            expander.stmts.pop()
-            stored = end.value
-        stmts = (*expander.stmts, *self.keep(stored, facts))
-        return guarded(guard, stmts, scope.facts)
+            stored = expander.compute(self.value, self.coords(self.root), TRUE, facts)
+        return self.keep(stored, facts)
 
     def coords(self, root: Coords) -> Coords:
         """Return the tensor's coordinates at root coordinates."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import TRUE, Expr, all_of
+from fuser.core.expr import TRUE, Const, Expr, all_of
 from fuser.core.simplify import Facts, guard_of, simplify
 from fuser.fusion.attrs import ConstantAttrs, FullAttrs, IotaAttrs, Number, SizeAttrs
 from fuser.fusion.graph import FusionGraph, Value
@@ -169,6 +169,8 @@ class Expander:
 def _as(scalar: Scalar, dtype: DataType) -> Scalar:
     if scalar.dtype is dtype:
         return scalar
+    if isinstance(scalar, FromIndex) and isinstance(scalar.expr, Const):
+        scalar = Literal(scalar.expr.value, scalar.dtype)
     if isinstance(scalar, Literal) and dtype.kind != "bool" and not dtype.is_reduced_float:
         if dtype.is_float:
             return Literal(float(scalar.value), dtype)

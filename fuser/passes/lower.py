@@ -32,6 +32,7 @@ from fuser.passes.element import ElementLowering
 from fuser.passes.launch import BLOCK, GRID, LastBlock, LaunchExtents, launch_extents
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
+from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
 from fuser.schedule.kinds import MemoryType, ParallelType
 
@@ -82,7 +83,12 @@ class Lowering:
     def body(self, nodes: tuple[NestNode, ...], scope: Scope) -> tuple[Stmt, ...]:
         """Lower the nodes of one body."""
         stmts: list[Stmt] = []
+        together = Together(scope.facts)
         for node in nodes:
+            if isinstance(node, Compute) and self.is_store(node):
+                stmts += together.add(ElementLowering(self, scope, node))
+                continue
+            stmts += together.close()
             match node:
                 case Loop():
                     stmts += self.loop(node, scope)
@@ -94,7 +100,12 @@ class Lowering:
                     stmts += ElementLowering(self, scope, node).lower()
                 case _:
                     assert_never(node)
-        return tuple(stmts)
+        return (*stmts, *together.close())
+
+    def is_store(self, node: Compute) -> bool:
+        """Whether a statement writes one element of a global tensor."""
+        memory = self.nest.schedule.tensors[node.tensor].memory
+        return memory is MemoryType.global_ and node.step == "assign"
 
     def loop(self, loop: Loop, scope: Scope) -> tuple[Stmt, ...]:
         """Lower one loop by what executes it."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, children, variables
-from fuser.kir.core import Kernel, SizeParam, Stmt
+from fuser.kir.core import Kernel, SizeParam, Stmt, walk_stmts
 from fuser.kir.stmts import For, GridReduce, If, Let
 from fuser.passes.mentions import HARDWARE, stmt_exprs
-from fuser.passes.rewrite import map_exprs
+from fuser.passes.rewrite import map_exprs, substitute_body
 
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "min", "max"})
 
@@ -49,15 +49,21 @@ class NameIndices:
         sizes = {p.name for p in kernel.params if isinstance(p, SizeParam)}
         taken = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
         body = _name_body(kernel.body, frozenset(sizes) | HARDWARE, _Names(taken))
-        return kernel if body == kernel.body else replace(kernel, body=body)
+        if body == kernel.body:
+            return kernel
+        return replace(kernel, body=_renumbered(body, _Names(taken)))
 
 
 def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> tuple[Stmt, ...]:
-    lets: list[Stmt] = []
-    while (chosen := _choose(body, scope)) is not None:
+    lets: tuple[Stmt, ...] = ()
+    while (chosen := _choose((*lets, *body), scope)) is not None:
         name = names.fresh()
-        lets.append(Let(name, chosen))
-        body = map_exprs(body, lambda e, old=chosen, new=name: _replace(e, old, new))  # type: ignore[misc]
+        # Chosen from large to small: a later, smaller expression may be part of an earlier one.
+        lets, body = (
+            map_exprs(part, lambda e, old=chosen, new=name: _replace(e, old, new))  # type: ignore[misc]
+            for part in (lets, body)
+        )
+        lets = (Let(name, chosen), *lets)
         scope |= {name}
     inner: list[Stmt] = []
     for stmt in body:
@@ -77,6 +83,29 @@ def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> 
             case _:
                 inner.append(stmt)
     return (*lets, *inner)
+
+
+def _renumbered(body: tuple[Stmt, ...], names: _Names) -> tuple[Stmt, ...]:
+    """Number the names in the order in which a reader meets them."""
+    lets = [s for s in walk_stmts(body) if isinstance(s, Let)]
+    new = {let.name: names.fresh() for let in lets}
+    env: dict[str, Expr] = {old: Var(name) for old, name in new.items()}
+    return _rename_lets(substitute_body(body, env), new)
+
+
+def _rename_lets(body: tuple[Stmt, ...], new: dict[str, str]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Let(name, _):
+                result.append(replace(stmt, name=new[name]))
+            case For(body=inner):
+                result.append(replace(stmt, body=_rename_lets(inner, new)))
+            case If(cond, then, orelse):
+                result.append(If(cond, _rename_lets(then, new), _rename_lets(orelse, new)))
+            case _:
+                result.append(stmt)
+    return tuple(result)
 
 
 def _choose(body: tuple[Stmt, ...], scope: frozenset[str]) -> Expr | None:

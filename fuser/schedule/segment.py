@@ -31,6 +31,11 @@ class Segment:
     stores: dict[str, str]
 
 
+def whole(graph: FusionGraph) -> Segment:
+    """Return all of `graph` as one segment."""
+    return isolate(subgraph(graph, dict.fromkeys(o.value for o in graph.outputs), ()))
+
+
 def segment(graph: FusionGraph) -> tuple[Segment, ...]:
     """Return the segments of `graph` in launch order."""
     outputs = tuple(dict.fromkeys(o.value for o in graph.outputs))

@@ -6,7 +6,9 @@ Measured on an H200, many small blocks with one vector a thread are the fastest 
 
 from __future__ import annotations
 
-from fuser.core.expr import Const, product
+from collections.abc import Sequence
+
+from fuser.core.expr import Const, Expr, product
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import MemoryType, ParallelType
@@ -27,7 +29,7 @@ def pointwise(problem: Problem) -> Schedule | None:
     """Schedule a segment without reductions; None when it has one."""
     if any(isinstance(v.attrs, ReduceAttrs) for v in problem.graph.values):
         return None
-    width = vector_width(problem)
+    width = vector_width(problem, [s.shape for s in problem.stores])
     rows = shares_rows(problem)
     threads = row_threads(problem, width) if rows else THREADS
     schedule = Schedule(recipe="pointwise")
@@ -41,9 +43,9 @@ def pointwise(problem: Problem) -> Schedule | None:
         ts.same_loops_as = first
         first = first or store.name
         schedule.tensors[store.name] = ts
-    shape = (
-        f"{threads} x {ROW_THREADS // threads} threads, {ROWS} rows" if rows else f"{THREADS} threads"
-    )
+    shape = f"{THREADS} threads"
+    if rows:
+        shape = f"{threads} x {ROW_THREADS // threads} threads, {ROWS} rows each"
     schedule.notes = (f"pointwise: {shape}, {width} elements a vector",)
     return schedule
 
@@ -80,7 +82,7 @@ def row_domain(domain: LoopDomain, width: int, threads: int) -> LoopDomain:
     while len(domain.loop) > 2:
         domain = domain.merge(0, 1)
     domain = domain.split(1, Const(width)).split(1, Const(threads))  # r, co, tx, v
-    domain = domain.split(0, Const(ROWS)).split(0, Const(ROW_THREADS // threads))  # ro, ty, u, co, ..
+    domain = domain.split(0, Const(ROWS)).split(0, Const(ROW_THREADS // threads))  # ro, ty, u, ..
     domain = domain.reorder({3: 1}).merge(0, 1)  # bx, ty, u, tx, v
     domain = domain.reorder({3: 2})  # bx, ty, tx, u, v
     domain = domain.bind(0, ParallelType.grid_x).bind(1, ParallelType.block_y)
@@ -104,15 +106,16 @@ def flat_domain(domain: LoopDomain, width: int) -> LoopDomain:
     return bound.bind(2, ParallelType.vectorize)
 
 
-def vector_width(problem: Problem) -> int:
+def vector_width(problem: Problem, shapes: Sequence[tuple[Expr, ...]]) -> int:
     """Return the elements per thread: 16 bytes of the widest tensor of full size.
 
-    A tensor that is not read along the linear index of the output must have rows of whole vectors.
+    `shapes` are the iteration spaces. Unless all tensors are read along the linear index, their
+    rows must be whole vectors.
     """
-    full = max((problem.hint(product(v.shape)) for v in problem.stores), default=1)
+    full = max((problem.hint(product(shape)) for shape in shapes), default=1)
     streams = [
         v for v in (*problem.stores, *problem.tensors) if problem.hint(product(v.shape)) * 2 >= full
     ]
     widest = max((v.dtype.nbytes for v in streams), default=4)
     width = max(1, VECTOR_BYTES // widest)
-    return width if problem.is_flat() else min(width, problem.common_multiple())
+    return width if problem.is_flat() else min(width, problem.row_multiple(shapes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.core.expr import ONE, Expr, evaluate
@@ -61,11 +61,14 @@ class Problem:
                 step = step * extent
         return True
 
-    def common_multiple(self) -> int:
-        """Return the power of two, at most 16, that divides the last extent of every tensor."""
+    def row_multiple(self, shapes: Sequence[tuple[Expr, ...]]) -> int:
+        """Return the power of two, at most 16, that divides the last extent of all `shapes`.
+
+        Inputs need not be considered: an access that is not aligned stays element-wise.
+        """
         width = 16
-        for value in self.graph.values:
-            inner = next((e for e in reversed(value.shape) if e != ONE), None)
+        for shape in shapes:
+            inner = next((e for e in reversed(shape) if e != ONE), None)
             while inner is not None and width > 1 and not is_multiple(inner, width, self.facts):
                 width //= 2
         return width

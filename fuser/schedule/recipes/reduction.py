@@ -6,7 +6,7 @@ shuffles and one exchange through shared memory.
 
 from __future__ import annotations
 
-from fuser.core.expr import Const, Expr
+from fuser.core.expr import Const, Expr, product
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import Value
 from fuser.schedule.domain import LoopDomain
@@ -18,6 +18,14 @@ SHORT_ROW = 32
 KEPT_THREADS = 128
 MAX_THREADS = 512
 
+MIN_BLOCKS = 132
+"""Fewer rows than this leave multiprocessors idle: long rows are then cut over the grid."""
+
+MIN_PART = 1 << 13
+"""Elements of a row that are worth a block of their own."""
+
+MAX_PARTS = 264
+
 
 def reduction(problem: Problem) -> Schedule | None:
     """Schedule a segment whose outputs are reductions of one shape; None for others."""
@@ -27,11 +35,13 @@ def reduction(problem: Problem) -> Schedule | None:
         return None
     length = problem.hint(reduced_extent(problem, reductions[0]))
     threads = reduction_threads(length)
-    schedule = Schedule(recipe="reduction", notes=(f"reduction: {threads} threads a row",))
+    parts = grid_parts(length, problem.hint(product(reductions[0].shape)))
+    note = f"reduction: {parts} blocks of {threads} threads a row"
+    schedule = Schedule(recipe="reduction", notes=(note,))
     first: str | None = None
     for value in reductions:
         ts = default_schedule(graph, value)
-        ts.domain = row_domain(ts.domain, threads)
+        ts.domain = row_domain(ts.domain, threads, parts)
         ts.position = kept_axes(ts.domain)
         schedule.tensors[value.name] = ts
     for store in problem.stores:
@@ -47,10 +57,7 @@ def reduced_extent(problem: Problem, value: Value) -> Expr:
     """Return the number of elements combined into one."""
     assert isinstance(value.attrs, ReduceAttrs)
     shape = problem.graph.operands(value)[0].shape
-    total: Expr = Const(1)
-    for d in value.attrs.dims:
-        total = total * shape[d]
-    return total
+    return product(tuple(shape[d] for d in value.attrs.dims))
 
 
 def reduction_threads(length: int) -> int:
@@ -63,12 +70,20 @@ def reduction_threads(length: int) -> int:
     return threads
 
 
-def row_domain(domain: LoopDomain, threads: int) -> LoopDomain:
+def grid_parts(length: int, rows: int) -> int:
+    """Return into how many blocks each row is cut: more than 1 for a few very long rows."""
+    if rows >= MIN_BLOCKS:
+        return 1
+    return max(1, min(MAX_PARTS // max(rows, 1), length // MIN_PART))
+
+
+def row_domain(domain: LoopDomain, threads: int, parts: int) -> LoopDomain:
     """Move reduced axes inward, merge both kinds, and bind them.
 
     rewrite::
 
         for kept: for reduced  ->  for bx: for i: for tx in [0, threads)     (long rows)
+                                   for bx: for by: for i: for tx             (few, very long rows)
                                    for bx: for tx in [0, 128): for i         (short rows)
     """
     domain = ordered(domain)
@@ -77,6 +92,9 @@ def row_domain(domain: LoopDomain, threads: int) -> LoopDomain:
     first = kept_axes(domain)
     if threads > 1:
         domain = domain.split(first, Const(threads)).bind(first + 1, ParallelType.block_x)
+    if parts > 1:
+        domain = domain.split(first, Const(parts), inner_split=False)
+        domain = domain.bind(first, ParallelType.grid_y)
     return domain
 
 

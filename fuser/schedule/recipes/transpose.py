@@ -101,7 +101,7 @@ def crossed_inputs(problem: Problem, store: Value) -> list[tuple[InputAccess, _T
         if 1 not in steps or steps[cols] == 1 or not _reads_along(address, cols):
             continue
         width = 16 // max(store.dtype.nbytes, problem.graph.value(access.name).dtype.nbytes)
-        width = min(width, problem.common_multiple())
+        width = min(width, problem.row_multiple([store.shape]))
         if problem.hint(store.shape[cols]) >= width and problem.hint(_numel(store)) >= MIN_ELEMS:
             found.append((access, _Tiling(steps.index(1), cols, width)))
     return found
