@@ -177,13 +177,19 @@ def inner_sizes(graph: FusionGraph) -> frozenset[str]:
 def row_sizes(graph: FusionGraph) -> frozenset[str]:
     """Return the size variables of row lengths by which a map has to divide linear indices.
 
-    A map whose tensors all have one shape needs none; reductions loop over rows instead.
+    These are rows of both an input and an output (a transpose has none, and is tiled). A map whose
+    tensors all have one shape needs no division; reductions loop over rows instead.
     """
     tensors = [v for v in graph.values if v.shape]
     same_shape = len({v.shape for v in tensors}) <= 1
     if same_shape or any(isinstance(v.attrs, ReduceAttrs) for v in tensors):
         return frozenset()
-    return frozenset(n for n in inner_sizes(graph) if n.rpartition("_size")[1])
+    outputs = [graph.value(o.value) for o in graph.outputs]
+    read, written = (
+        frozenset().union(*(variables(v.shape[-1]) for v in values if v.shape))
+        for values in (graph.inputs, outputs)
+    )
+    return frozenset(n for n in read & written if n.rpartition("_size")[1])
 
 
 def power_of_two(number: int, limit: int) -> int:
