@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from fuser.api.pipeline import Build, bindings, build_program, output_buffer, segment_layouts
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, Const
+from fuser.core.expr import ONE, Const, Expr
 from fuser.fusion.graph import FusionGraph
+from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import Kernel
 from fuser.kir.program import Program
 from fuser.nest.build import materialised_operands
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
-from fuser.schedule.hand import HandSchedule
-from fuser.schedule.kinds import ParallelType
+from fuser.passes.reach import largest_position
+from fuser.schedule.hand import Complete, HandSchedule
+from fuser.schedule.kinds import MemoryType, ParallelType
+from fuser.schedule.propagate import NO_FACTS
 from fuser.schedule.schedule import Schedule
 
 MAX_THREADS = 1024
@@ -38,10 +41,11 @@ def build_manual(
     ScheduleError
         The schedule has no kernel; the location is that of the last directive on the tensor.
     """
-    if cls.zeros:
+    if any(size == 0 for _, size in cls.fixed):
         return build_program(fusion, cls, sizes, name, observers)
     try:
-        return _build(hand, cls, sizes, name, observers)
+        renamed = size_substitution(fusion, {})
+        return _build(hand, cls, sizes, renamed, name, observers)
     except ScheduleError as error:
         where = hand.directed.get(_subject(str(error), hand))
         if error.location is not None or where is None:
@@ -53,15 +57,16 @@ def _build(
     hand: HandSchedule,
     cls: ShapeClass,
     sizes: Mapping[str, int],
+    renamed: Mapping[str, Expr],
     name: str,
     observers: Sequence[Observer],
 ) -> Program:
     complete = hand.complete()
+    place_undirected(hand, complete)
     part, schedule = complete.part, complete.without_inlined()
     for observe in observers:
         observe("fusion", part.graph)
-        observe("schedule", schedule)
-    build = Build.of(part.graph, cls, sizes, observers)
+    build = Build.of(part.graph, cls, sizes, renamed, observers)
     check_grid(part.graph, schedule)
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     kernel, temporaries = lower(
@@ -83,11 +88,21 @@ def _subject(message: str, hand: HandSchedule) -> str:
     return name
 
 
+def place_undirected(hand: HandSchedule, complete: Complete) -> None:
+    """Compute reductions that no directive names as far inside their consumers as possible."""
+    graph, schedule = complete.part.graph, complete.schedule
+    for name in reversed(hand.materialised()):
+        me = complete.names.get(name, name)
+        if name not in hand.tensors and schedule.tensors[me].memory is MemoryType.local:
+            schedule.tensors[me].position = largest_position(graph, schedule, me, NO_FACTS)
+
+
 # ---- what one kernel cannot do -------------------------------------------------------------------
 
 
 def check_grid(graph: FusionGraph, schedule: Schedule) -> None:
     """Raise `ScheduleError` where all blocks would have to wait for each other."""
+    source: dict[str, str] = {}
     for name, ts in schedule.tensors.items():
         loop = ts.domain.loop
         kinds = {d.parallel for d in loop if d.reduction and d.parallel.is_grid}
@@ -101,6 +116,12 @@ def check_grid(graph: FusionGraph, schedule: Schedule) -> None:
                 )
         for reader in _readers(graph, schedule, name):
             _check_reader(schedule, name, kinds, reader)
+            other = source.setdefault(reader, name)
+            if other != name:
+                raise ScheduleError(
+                    f"{reader}: reads {other} and {name}, both reduced over the grid; the results "
+                    "may be in different blocks; reduce one of them over blocks of its own kernel"
+                )
 
 
 def _check_reader(schedule: Schedule, name: str, kinds: set[ParallelType], reader: str) -> None:

@@ -13,7 +13,7 @@ from fuser.core.errors import ScheduleError
 from fuser.core.location import SourceLocation
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Output, Value, renamer
-from fuser.fusion.specialise import specialise
+from fuser.fusion.specialise import size_substitution, specialise
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 from fuser.schedule.replay import kept_part
 from fuser.schedule.schedule import Schedule, TensorSchedule, default_schedule, root_vars
@@ -44,7 +44,7 @@ class HandSchedule:
     @staticmethod
     def of(fusion: FusionGraph) -> HandSchedule:
         """Return the schedule of `fusion` without any directive."""
-        graph = specialise(fusion, {})
+        graph = specialise(fusion, size_substitution(fusion, {}))
         return HandSchedule(graph.copy() if graph is fusion else graph)
 
     # ---- tensors ---------------------------------------------------------------------------
