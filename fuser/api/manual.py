@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from fuser.api.pipeline import Build, bindings, build_program, output_buffer, segment_layouts
@@ -47,7 +48,7 @@ def build_manual(
         renamed = size_substitution(fusion, {})
         return _build(hand, cls, sizes, renamed, name, observers)
     except ScheduleError as error:
-        where = hand.directed.get(_subject(str(error), hand))
+        where = hand.directed.get(_subject(str(error), hand) or "")
         if error.location is not None or where is None:
             raise
         raise ScheduleError(str(error), where) from None
@@ -80,12 +81,13 @@ def _build(
     return Program(name, inputs, (*buffers, *temporaries), (kernel,), outputs)
 
 
-def _subject(message: str, hand: HandSchedule) -> str:
-    """Return the tensor that an error is about: errors name it first."""
-    name = message.partition(":")[0]
-    while name and name not in hand.directed:
-        name = name.rpartition("_")[0]  # the accumulator y_acc and the store y_out are of y
-    return name
+def _subject(message: str, hand: HandSchedule) -> str | None:
+    """Return the first tensor in the text of an error that a directive named."""
+    for word in re.findall(r"\w+", message):
+        for name in (word, word.removesuffix("_acc"), word.removesuffix("_out")):
+            if name in hand.directed:
+                return name
+    return None
 
 
 def place_undirected(hand: HandSchedule, complete: Complete) -> None:

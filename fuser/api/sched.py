@@ -37,7 +37,9 @@ class Sched:
         pos
             Only what the first `pos` loop axes come from; -1 means all.
         """
-        with directive(self.definition, from_tv.name, "bounded_transform_backward") as hand:
+        with directive(
+            self.definition, from_tv.name, "bounded_transform_backward", from_tv, *to
+        ) as hand:
             producers = hand.graph.ancestors((from_tv.name,))
             bounds = {tv.name for tv in to}
             if bounds - producers:
@@ -61,7 +63,7 @@ class Sched:
 
             ref: for b: for t      t: for i: for j   ->   t: for b: for t
         """
-        with directive(self.definition, ref.name, "transform_like") as hand:
+        with directive(self.definition, ref.name, "transform_like", ref, *selected_tensors) as hand:
             transform_like(hand, ref.name, _targets(hand, selected_tensors))
 
     def parallelize_like(
@@ -77,14 +79,16 @@ class Sched:
 
             ref: for b (grid_x)      t: for b   ->   t: for b (grid_x)
         """
-        with directive(self.definition, ref.name, "parallelize_like") as hand:
+        with directive(
+            self.definition, ref.name, "parallelize_like", ref, *selected_tensors
+        ) as hand:
             kinds = frozenset(selected_parallel_types) or None
             axes = _axes(hand, ref.name, pos)
             parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
 
     def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Compute every producer at the innermost position that its consumers allow."""
-        with directive(self.definition, "", "inline_most") as hand:
+        with directive(self.definition, "", "inline_most", *selected_tensors) as hand:
             _inline(hand, _targets(hand, selected_tensors), None)
 
     def inline_at(
@@ -101,7 +105,7 @@ class Sched:
         best_effort
             Use a smaller position where `pos` is not possible, instead of raising.
         """
-        with directive(self.definition, ref.name, "inline_at") as hand:
+        with directive(self.definition, ref.name, "inline_at", ref, *selected_tensors) as hand:
             axes = _axes(hand, ref.name, pos)
             targets = _targets(hand, selected_tensors)
             _inline(hand, targets, axes, exact=not best_effort)

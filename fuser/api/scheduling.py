@@ -32,11 +32,18 @@ _LATER = {
 class directive:
     """Gives a directive the schedule it changes; errors name the tensor and the user's line."""
 
-    def __init__(self, fd: Owner, name: str, what: str) -> None:
-        self.fd, self.name, self.what = fd, name, what
+    def __init__(self, fd: Owner, name: str, what: str, *tensors: Scheduling) -> None:
+        self.fd, self.name, self.what, self.tensors = fd, name, what, tensors
         self.location = caller_location()
 
     def __enter__(self) -> HandSchedule:
+        for tensor in self.tensors:
+            if tensor.fd is not self.fd:
+                raise ScheduleError(
+                    f"{self.what}: {tensor.name} belongs to another FusionDefinition; needed one "
+                    "of this",
+                    self.location,
+                )
         hand = self.fd.hand
         if hand.frozen:
             raise ScheduleError(
@@ -64,7 +71,8 @@ def _directive(
 
     @wraps(method)
     def call(self: Scheduling, *args: P.args, **kwargs: P.kwargs) -> R:
-        with directive(self.fd, self.name, method.__name__):
+        others = [a for a in (*args, *kwargs.values()) if isinstance(a, Scheduling)]
+        with directive(self.fd, self.name, method.__name__, *others):
             return method(self, *args, **kwargs)
 
     return cast("Callable[Concatenate[Scheduling, P], R]", call)

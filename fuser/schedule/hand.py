@@ -70,6 +70,14 @@ class HandSchedule:
         memory = MemoryType.global_ if stored else MemoryType.local
         return default_schedule(self.graph, value, memory)
 
+    def _undirected(self, value: Value) -> TensorSchedule:
+        """As `default`, with kept axes outside: there consumers can share them."""
+        ts = self.default(value)
+        loop = ts.domain.loop
+        order = sorted(range(len(loop)), key=lambda j: loop[j].reduction)
+        ts.domain = ts.domain.reorder({old: new for new, old in enumerate(order)})
+        return ts
+
     def schedulable(self, name: str) -> Value:
         """Return a value that can own loops; raise `ScheduleError` for inputs and scalars."""
         value = self.graph.value(name)
@@ -112,7 +120,7 @@ class HandSchedule:
         """Return a schedule for every output and reduction, each output in a value of its own."""
         graph = self.graph.copy()
         tensors = {
-            name: replace(self.tensors.get(name) or self.default(graph.value(name)))
+            name: replace(self.tensors.get(name) or self._undirected(graph.value(name)))
             for name in self.materialised()
         }
         reductions = {o.value for o in graph.outputs if self.is_reduction(o.value)}
