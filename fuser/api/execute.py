@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser.api.listen import LISTENERS, build_observed, run_observed
 from fuser.api.promises import check_contiguity
-from fuser.api.shape_class import ShapeClass, classify
+from fuser.api.shape_class import ShapeClass, classify, row_sizes
 from fuser.core.errors import BackendError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.kir.program import Program
@@ -31,11 +31,18 @@ MAX_FIXED = 8
 
 @dataclass(slots=True)
 class Compiled:
-    """The programs of one fusion, by shape class; CUDA images are made on first use."""
+    """The programs of one fusion, by shape class; CUDA images are made on first use.
+
+    Attributes
+    ----------
+    rows
+        Row lengths that are part of the class; None until the first call.
+    """
 
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
     cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, "CudaProgram"])
     lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +125,11 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
     views = {name: input_view(name, array, name in written) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
     check_contiguity(fd.fusion, views)
-    known = compiled_of(fd, manual).programs
-    cls, strides = classify(fd.fusion, views, sizes, fix_rows=not manual)
+    compiled = compiled_of(fd, manual)
+    if compiled.rows is None:
+        compiled.rows = frozenset() if manual else row_sizes(fd.fusion)
+    cls, strides = classify(fd.fusion, views, sizes, rows=compiled.rows)
+    known = compiled.programs
     if cls not in known and len(known) >= MAX_FIXED:
         cls, strides = classify(fd.fusion, views, sizes)
     return BoundCall(views, scalars, cls, {**sizes, **strides})
@@ -147,8 +157,8 @@ def input_view(name: str, array: Any, written: bool = False) -> ArrayView:
         An output is written into the array, and it is a copy, repeats elements or is read-only.
     """
     view = view_of(array, what=f"input {name}")
-    repeated = any(s <= 0 and n > 1 for n, s in zip(view.shape, view.strides_elems, strict=True))
-    if written and (view.readonly or repeated):
+    apart = all(s > 0 or n < 2 for n, s in zip(view.shape, view.strides_elems, strict=True))
+    if written and (view.readonly or not (apart or 0 in view.shape)):
         raise InputError(
             f"input {name}: an output is written into it, and its strides are "
             f"{list(view.strides_elems)}{', read-only' * view.readonly}; needed a writable array "

@@ -19,11 +19,13 @@ from fuser.core.expr import (
     children,
     evaluate,
     product,
+    substitute,
     variables,
 )
 from fuser.fusion.attrs import IotaAttrs, ReduceAttrs, attr_exprs
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.shapes import stride_var
+from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import IndexType
 from fuser.passes.layout import contiguous_strides
 from fuser.runtime.arrays import ArrayView
@@ -65,11 +67,11 @@ def classify(
     views: Mapping[str, ArrayView],
     sizes: Mapping[str, int],
     *,
-    fix_rows: bool = False,
+    rows: frozenset[str] = frozenset(),
 ) -> tuple[ShapeClass, dict[str, int]]:
     """Return the class of a call and the values of its stride variables.
 
-    `fix_rows` makes the length of rows part of the class where that saves divisions.
+    `rows` are the sizes to make part of the class, see `row_sizes`.
     """
     inputs: list[tuple[str, InputClass]] = []
     env: dict[str, int] = {}
@@ -79,7 +81,6 @@ def classify(
         inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT))))
         span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
         largest = max(largest, span)
-    rows = row_sizes(graph) if fix_rows else frozenset[str]()
     fixed = tuple(
         (name, size)
         for name, size in sorted(sizes.items())
@@ -180,13 +181,14 @@ def row_sizes(graph: FusionGraph) -> frozenset[str]:
     These are rows of both an input and an output (a transpose has none, and is tiled). A map whose
     tensors all have one shape needs no division; reductions loop over rows instead.
     """
+    equal = size_substitution(graph, {})
     tensors = [v for v in graph.values if v.shape]
-    same_shape = len({v.shape for v in tensors}) <= 1
-    if same_shape or any(isinstance(v.attrs, ReduceAttrs) for v in tensors):
+    shapes = {tuple(substitute(e, equal) for e in v.shape) for v in tensors}
+    if len(shapes) <= 1 or any(isinstance(v.attrs, ReduceAttrs) for v in tensors):
         return frozenset()
     outputs = [graph.value(o.value) for o in graph.outputs]
     read, written = (
-        frozenset().union(*(variables(v.shape[-1]) for v in values if v.shape))
+        frozenset().union(*(variables(substitute(v.shape[-1], equal)) for v in values if v.shape))
         for values in (graph.inputs, outputs)
     )
     return frozenset(n for n in read & written if n.rpartition("_size")[1])

@@ -230,13 +230,14 @@ class LoopDomain:
         The guard holds exactly where every split with a remainder is inside its axis.
         """
         at: dict[int, Expr] = {d.id: e for d, e in zip(self.loop, loop, strict=True)}
-        guards: list[Expr] = []
+        guards: dict[int, Expr] = {}
         for step in reversed(self.transforms):
             match step:
                 case Split(axis, outer, inner, factor):
                     at[axis] = at[outer] * factor + at[inner]
                     if not self._divides(step, facts):
-                        guards.append(less(at[axis], self.extents[axis]))
+                        guards[axis] = less(at[axis], self.extents[axis])
+                        guards.pop(outer, None)  # a * f + i < n implies a < ceil(n / f)
                 case Merge(outer, inner, axis, extent):
                     if prove_equal(self.extents[outer], ONE, facts):
                         at[outer], at[inner] = ZERO, at[axis]
@@ -246,7 +247,7 @@ class LoopDomain:
                     at[y] = at[out] ^ (at[x] % extent)
                 case _:
                     assert_never(step)
-        return tuple(at[d.id] for d in self.root), all_of(TRUE, *guards)
+        return tuple(at[d.id] for d in self.root), all_of(TRUE, *guards.values())
 
     def _divides(self, step: Split, facts: Facts) -> bool:
         whole = self.extents[step.outer] * step.factor
