@@ -144,8 +144,8 @@ def vector_copy(shape=(-1, -1), dtype=DataType.Float):
 
 def test_vector_of_unaligned_rows():
     fd = vector_copy()
-    refused("x_cache: vectorize of axis 2, 4 x f32: index i0 * x_size1 + i1 * 4 of x is no multiple "
-            "of 4 for every size; one access of 16 bytes is needed",
+    refused("x_cache: vectorize of axis 2, 4 x f32: index i0 * x_size1 + i1 * 4 of x is no "
+            "multiple of 4 for every size; one access of 16 bytes is needed",
             fd.manual_execute, [np.ones((3, 6), np.float32)], backend="interpret")  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def test_vector_of_unaligned_memory():
     fd = vector_copy()
     memory = np.ones(4 * 8 + 1, np.float32)
     x = memory[1:].reshape(4, 8) if memory.ctypes.data % 16 == 0 else memory[:-1].reshape(4, 8)
-    refused("x_cache: vectorize of axis 2, 4 x f32: x is aligned to 4 bytes; one access of 16 bytes",
+    refused("x_cache: vectorize of axis 2, 4 x f32: x is aligned to 4 bytes; one access of 16",
             fd.manual_execute, [x], backend="interpret")  # fmt: skip
 
 
@@ -369,7 +369,8 @@ def test_bounds_that_are_no_producers(f):
 
 def test_tensor_of_another_fusion(f):
     other = Fusion()
-    refused("inline_at: z belongs to another FusionDefinition; needed one of this", f.y.inline_at, other.z, 1)
+    refused("inline_at: z belongs to another FusionDefinition; needed one of this",
+            f.y.inline_at, other.z, 1)  # fmt: skip
     refused("transform_like: y belongs to another FusionDefinition",
             f.fd.sched.transform_like, f.z, [other.y])  # fmt: skip
     refused("transform_like: z belongs to another", f.fd.sched.transform_like, other.z)
