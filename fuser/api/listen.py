@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Listener(Protocol):
     """Hears of every fusion that is compiled or run while it is in `LISTENERS`."""
 
-    def building(self, fd: FusionDefinition) -> Observer:
-        """Before a compilation; the result is shown every step of it."""
+    def building(self, fd: FusionDefinition, sizes: Mapping[str, int]) -> Observer:
+        """Before a compilation, with the sizes of a call; what it returns sees each step."""
         ...
 
     def built(self, fd: FusionDefinition, program: Program, seconds: float) -> None:
@@ -56,7 +56,7 @@ def build_observed(
     fd: FusionDefinition, cls: ShapeClass, sizes: Mapping[str, int], manual: bool = False
 ) -> Program:
     """Compile `fd` for a shape class, seen by the listeners and by ``FUSER_DUMP``."""
-    observers = [listener.building(fd) for listener in LISTENERS]
+    observers = [listener.building(fd, sizes) for listener in LISTENERS]
     dump = _dump(fd)
     if dump is not None:
         observers.append(dump.observe)

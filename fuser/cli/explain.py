@@ -90,7 +90,8 @@ def explain_definitions(outcome: Outcome, err: Console) -> int:
 def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:
     """Print the stages of one fusion, kernel by kernel."""
     show.heading(out, record.trace.title)
-    show.facts(out, [("ran", run_text(record))])
+    shapes = [("shapes", record.trace.shapes)] if record.trace.shapes else []
+    show.facts(out, [*shapes, ("ran", run_text(record))])
     for kernel in (None, *record.trace.kernels):
         for stage in STAGES:
             if stage in stages:

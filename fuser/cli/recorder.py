@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fuser.api.definition import FusionDefinition
 from fuser.api.listen import title_of
 from fuser.api.listing import Listing, list_kernel
+from fuser.core.expr import evaluate
 from fuser.debug.trace import Trace
 from fuser.kir.program import Program
 from fuser.runtime.driver import device
@@ -53,9 +54,11 @@ class Recorder:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def building(self, fd: FusionDefinition) -> Callable[[str, object], None]:
+    def building(
+        self, fd: FusionDefinition, sizes: Mapping[str, int]
+    ) -> Callable[[str, object], None]:
         """Begin a record."""
-        record = Record(fd, Trace(title_of(fd)))
+        record = Record(fd, Trace(title_of(fd), shapes_text(fd, sizes)))
         self.records.append(record)
         return record.trace.observe
 
@@ -70,3 +73,9 @@ class Recorder:
             if record.program is program:
                 record.seconds.append(seconds)
                 record.backend = "interpreter" if gpu is None else f"cuda:{gpu} {device(gpu).name}"
+
+
+def shapes_text(fd: FusionDefinition, sizes: Mapping[str, int]) -> str:
+    """Print the shapes of a call's input tensors."""
+    tensors = (value for value in fd.fusion.inputs if value.op == "input")
+    return ", ".join(f"{v.name}{[int(evaluate(e, sizes)) for e in v.shape]}" for v in tensors)

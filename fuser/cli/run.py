@@ -41,7 +41,7 @@ def summary(out: Console, record: Record) -> None:
     if record.program is None:
         out.print("  compilation failed")
         return
-    rows: list[tuple[str, str]] = []
+    rows = [("shapes", record.trace.shapes)] if record.trace.shapes else []
     for kernel in record.program.kernels:
         rows.append((kernel.name, record.trace.schedules.get(kernel.name, "")))
         rows.append(("", shape_text(kernel)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
-from typing import Any, cast
+from typing import Any
 
 from fuser.core.dtypes import DataType
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, to_c
@@ -51,20 +51,16 @@ def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             (f, getattr(stmt, f.name))
             for f in fields(stmt)  # type: ignore[arg-type]
         ]
-        words = [w for f, item in held if not _is_body(item) and (w := _field(f, item))]
+        nested = {id(body) for body in stmt.bodies() if body}
+        words = [w for f, item in held if id(item) not in nested and (w := _field(f, item))]
         name = "".join(f" {item}:" for f, item in held if f.name == "name")
         yield f"{pad}{type(stmt).__name__}{name} {', '.join(words)}".rstrip()
         for f, item in held:
-            if not _is_body(item):
+            if id(item) not in nested:
                 continue
             if f.name != "body":
                 yield f"{pad}{f.name}:"
             yield from _body(item, depth + 1)
-
-
-def _is_body(item: Any) -> bool:
-    items = cast("tuple[Any, ...]", item if isinstance(item, tuple) else ())
-    return bool(items) and all(isinstance(s, Stmt) for s in items)
 
 
 def _field(field: Field[Any], value: Any) -> str:
@@ -81,8 +77,8 @@ def _text(value: Any) -> str:
             return value.short
         case Unroll(kind, factor):
             return f"{kind}:{factor}" if kind == "partial" else kind
-        case tuple():
-            return f"({', '.join(map(_text, cast('tuple[Any, ...]', value)))})"
+        case (*items,):
+            return f"({', '.join(map(_text, items))})"
         case _ if isinstance(value, _EXPR):
             return to_c(value)
         case _ if isinstance(value, _VALUE):

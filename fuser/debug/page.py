@@ -22,7 +22,7 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One fusion: what was recorded of it, and a line about its runs."""
+    """One fusion: what was recorded of it, and a few words about its runs."""
 
     trace: Trace
     note: str
@@ -39,6 +39,10 @@ class Page:
         """Render one template."""
         return self.template(f"html/{part}.html.j2")(**context)
 
+    def link(self, target: str, text: str, kind: str, hint: str) -> str:
+        """Print a link of the header; `hint` is shown while the pointer is on it."""
+        return self.part("link", href=f"#{target}", text=escape(text), kind=kind, hint=escape(hint))
+
     def chapter(self, number: int, chapter: Chapter) -> str:
         """Print a fusion: a row of columns for each kernel."""
         trace = chapter.trace
@@ -48,7 +52,7 @@ class Page:
             "chapter",
             id=f"fusion{number}",
             title=escape(trace.title),
-            note=escape(chapter.note),
+            note=escape(", ".join(part for part in (trace.shapes, chapter.note) if part)),
             rows="\n".join(rows),
         )
 
@@ -103,17 +107,12 @@ def page(
     printer = Page(titles, template)
     links: list[str] = []
     for n, chapter in enumerate(chapters):
-        links.append(
-            printer.part(
-                "link", href=f"#fusion{n}", text=escape(chapter.trace.title), kind="fusion"
-            )
-        )
-        for k, kernel in enumerate(chapter.trace.kernels):
-            links.append(
-                printer.part(
-                    "link", href=f"#fusion{n}kernel{k}", text=escape(kernel), kind="kernel"
-                )
-            )
+        trace = chapter.trace
+        links.append(printer.link(f"fusion{n}", trace.title, "fusion", trace.shapes))
+        links += [
+            printer.link(f"fusion{n}kernel{k}", kernel, "kernel", trace.schedules.get(kernel, ""))
+            for k, kernel in enumerate(trace.kernels)
+        ]
     toggles = [printer.part("toggle", stage=s, title=titles[s]) for s in STAGES]
     return printer.part(
         "page",

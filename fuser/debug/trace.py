@@ -16,11 +16,14 @@ class Trace:
     ----------
     title
         Where the user defined the fusion.
+    shapes
+        Input shapes of the call it was compiled for, for people.
     schedules
         By kernel: the recipe and its notes, one line.
     """
 
     title: str
+    shapes: str = ""
     snapshots: list[Snapshot] = field(default_factory=list[Snapshot])
     schedules: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -62,6 +62,7 @@ def test_run_tells_what_a_fusion_became(script, tmp_path):
     assert lines[0] == "from the script"
     assert any(line.startswith("script.py:6 ──") for line in lines)
     text = " ".join(done.stdout.split())
+    assert "shapes x[3, 8] " in text
     assert re.search(r"fusion pointwise.* grid .* block .* i32 indices", text)
     assert re.search(r"ran on (interpreter|cuda:0 .*), first [\d.]+ (us|ms|s), best of 2", text)
 
@@ -152,7 +153,8 @@ def test_examples_run(path, tmp_path):
 
 GOLDEN = """
 script.py:6 ────────────────────────────────────────────────────────────────────
-  ran  never
+  shapes  x[1024, 8]
+  ran     never
 
 Fusion
   x: f32[x_size0, 8] = input(contiguity=[True, True])

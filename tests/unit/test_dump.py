@@ -136,7 +136,8 @@ class Diary:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def building(self, fd):
+    def building(self, fd, sizes):
+        assert sizes["x_size0"] == 3
         self.said.append("building")
         return lambda step, ir: self.said.append(step)
 
