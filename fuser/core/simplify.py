@@ -236,7 +236,8 @@ def _negative_division(op: str, num: Linear, den: Linear, facts: Facts) -> Linea
 def _nested_division(num: Linear, den: Linear, facts: Facts) -> Linear:
     match linear.to_expr(num):
         case BinOp("/", x, inner):
-            return _divide(_linear(x, facts), linear.multiply(_linear(inner, facts), den), facts)
+            both = _rejoin(linear.multiply(_linear(inner, facts), den), facts)
+            return _divide(_linear(x, facts), both, facts)
         case BinOp("%", x, m):
             term = linear.single_term(den)
             modulus = _linear(m, facts)
@@ -343,9 +344,7 @@ def _rejoin(total: Linear, facts: Facts) -> Linear:
     return total
 
 
-def _join_digits(
-    total: Linear, low: BinOp, rest: Monomial, c: int, facts: Facts
-) -> Linear | None:
+def _join_digits(total: Linear, low: BinOp, rest: Monomial, c: int, facts: Facts) -> Linear | None:
     """Apply ``x % n + n * (x / n % m) == x % (n * m)`` to the term ``c * rest * (x % n)``."""
     match low.rhs:
         case Const(n):

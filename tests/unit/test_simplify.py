@@ -184,3 +184,10 @@ def test_a_guard_pins_a_variable():
 @pytest.mark.parametrize("op", ["/", "%"])
 def test_division_by_an_extent_of_zero_is_dead_code(op):
     assert simplify(BinOp(op, Var("i") * 3 + 1, Const(0)), ROWS) == Const(0)
+
+
+def test_a_nested_division_by_a_quotient_without_rest_is_one_division():
+    facts = Facts({"i": M * N}, {"N": 8})
+    assert simplify(Var("i") // (N // 8) // 8, facts) == Var("i") // N
+    assert prove_equal(Var("i") // (N // 8) // 8, Var("i") // N, facts)
+    assert not prove_equal(Var("i") // (N // 8) // 8, Var("i") // N, Facts({"i": M * N}))
