@@ -93,6 +93,25 @@ def producer_root(
     return tuple(known.get(Var(f"r{i}"), ZERO) for i in range(len(ts.domain.root)))
 
 
+def computes_here(
+    ts: TensorSchedule, root: Coords, shared_loops: Mapping[int, Expr], facts: Facts
+) -> bool:
+    """Whether this thread, in these shared loops, provably computes the element at `root`.
+
+    The producer's own index arithmetic is compared with the reader's coordinates: when both have
+    the same loops, the two are the same expressions, however little is known about the sizes.
+    """
+    loops: list[Expr] = []
+    for j, axis in enumerate(ts.domain.loop):
+        index = Var(axis.parallel.value) if axis.parallel.is_parallel else shared_loops.get(j)
+        if index is None and not axis.reduction:
+            return False
+        loops.append(ZERO if index is None or axis.reduction else index)
+    there, _ = ts.domain.backward(loops, facts)
+    pairs = zip(ts.domain.root, there, root, strict=True)
+    return all(d.reduction or prove_equal(a, b, facts) for d, a, b in pairs)
+
+
 def locate(
     tensor: str,
     ts: TensorSchedule,
@@ -113,8 +132,10 @@ def locate(
     ScheduleError
         The reader is not (provably) in the iteration or thread that computed the element.
     """
-    loops = tuple(simplify(e, facts) for e in ts.domain.forward(root))
     axes = buffer_axes(ts)
+    if not axes and computes_here(ts, root, shared_loops, facts):
+        return ZERO
+    loops = tuple(simplify(e, facts) for e in ts.domain.forward(root))
     for j, (axis, index) in enumerate(zip(ts.domain.loop, loops, strict=True)):
         if j in axes or axis.reduction:
             continue

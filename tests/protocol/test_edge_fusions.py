@@ -114,6 +114,15 @@ def test_an_output_is_not_written_into_an_array_that_cannot_hold_it(array, what)
     np.testing.assert_array_equal(array, before)
 
 
+def test_an_output_is_written_into_an_empty_array():
+    array = np.empty((4, 0, 6))[::2, :, ::3]
+    assert array.strides[0] == 0
+    with FusionDefinition() as fd:
+        t = fd.define_tensor(shape=[-1, -1, -1], dtype=DataType.Double)
+        fd.add_output(t + 1.0, t)
+    assert fd.execute([array], backend="interpret") == []
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_output_is_written_into_a_strided_array(step):
     base = np.arange(12.0)
@@ -139,3 +148,19 @@ def test_reductions_of_one_dimension_between_kept_ones_of_extent_one(shape, keep
     )
     np.testing.assert_array_equal(total, x.sum(axis, keepdims=keepdim))
     np.testing.assert_array_equal(shifted[0], total + 1)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 5), (1, 24, 40), (2, 8, 3)])
+def test_reductions_beside_a_symbolic_extent_split_by_reshape(shape):
+    """Nothing says that the extent divides; the result is found by the loops it shares."""
+    x = np.random.default_rng(0).integers(-9, 9, shape)
+    n, m = shape[0], shape[2]
+    _, (total, kept) = run(
+        lambda fd, t: (
+            fd.ops.sum(fd.ops.reshape(t, [n if n == 1 else t.size(0), 8, -1, t.size(2)]), [3]),
+            fd.ops.max(fd.ops.reshape(t, [-1, 8, t.size(2)]), [2], keepdim=True),
+        ),
+        x,
+    )
+    np.testing.assert_array_equal(total, x.reshape(n, 8, -1, m).sum(3))
+    np.testing.assert_array_equal(kept, x.reshape(-1, 8, m).max(2, keepdims=True))
