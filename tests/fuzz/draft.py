@@ -69,8 +69,7 @@ class Draft:
         fixed = fixed or (False,) * len(sizes)
         # an extent of 1 is mostly a broadcast dimension
         symbolic = tuple(
-            not f and source.chance(20 if n == 1 else 70)
-            for n, f in zip(sizes, fixed, strict=True)
+            not f and source.chance(20 if n == 1 else 70) for n, f in zip(sizes, fixed, strict=True)
         )
         argument = TensorArgument(
             dtype, sizes, symbolic,
@@ -90,9 +89,7 @@ class Draft:
 
     def partner(self, a: Tensor, dtype: DataType | None = None) -> Tensor:
         """Return a tensor that broadcasts with `a`: a known one, or a new input."""
-        known = [
-            t for t in self.tensors if self.broadcasts(a, t) and dtype in (None, t.dtype)
-        ]
+        known = [t for t in self.tensors if self.broadcasts(a, t) and dtype in (None, t.dtype)]
         if known and self.source.chance(70):
             return self.source.pick(known[::-1])
         sizes = tuple(1 if self.source.chance(25) else n for n in self.shape(a))
@@ -103,9 +100,7 @@ class Draft:
     def broadcasts(self, a: Tensor, b: Tensor) -> bool:
         """Whether a pointwise operation takes both."""
         extents = zip(a.value.shape, b.value.shape, self.shape(a), self.shape(b), strict=False)
-        return a.ndim == b.ndim and all(
-            n == m or Const(1) in (x, y) for x, y, n, m in extents
-        )
+        return a.ndim == b.ndim and all(n == m or Const(1) in (x, y) for x, y, n, m in extents)
 
     # ---- scalars -------------------------------------------------------------------------
 

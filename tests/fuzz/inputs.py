@@ -64,9 +64,7 @@ class ScalarArgument:
         return self.number
 
 
-def elements(
-    rng: np.random.Generator, dtype: DataType, sizes: Sequence[int], values: str
-) -> Any:
+def elements(rng: np.random.Generator, dtype: DataType, sizes: Sequence[int], values: str) -> Any:
     """Return a contiguous array of random elements."""
     shape = tuple(sizes)
     if dtype is DataType.Bool:

@@ -235,8 +235,10 @@ def cat(d: Draft, a: Tensor) -> Any:
 
     def joins(b: Tensor) -> bool:
         rest = zip(d.shape(b), shape, strict=True)
-        return b.dtype is a.dtype and b.ndim == a.ndim and all(
-            n == m for i, (n, m) in enumerate(rest) if i != dim
+        return (
+            b.dtype is a.dtype
+            and b.ndim == a.ndim
+            and all(n == m for i, (n, m) in enumerate(rest) if i != dim)
         )
 
     known = [t for t in d.tensors if t.ndim == a.ndim and joins(t)]

@@ -119,7 +119,7 @@ def test_a_sum_may_be_taken_in_any_order():
 def test_an_exact_sum_has_one_result():
     x = np.full((2, 100), 0.25, np.float32)
     bounds, dtype = allowed(lambda ops, t: ops.sum(t, [1]), x)
-    with pytest.raises(AssertionError, match="allowed is 25.0 to 25.0|25.0"):
+    with pytest.raises(AssertionError, match="1 of 2 elements are wrong"):
         judge("off", np.float32([25, np.nextafter(np.float32(25), 30)]), dtype, bounds)
 
 
