@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="parts of workload names; all when none is given")
     parser.add_argument("--peers", default="torch,compile", help="comma-separated, or empty")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--commit", help="what to record where there is no git checkout")
     parser.add_argument("--repetitions", type=int, default=30)
     options = parser.parse_args()
     from fuser.runtime.driver import device_available
@@ -30,20 +31,21 @@ def main() -> int:
     print_table(rows)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"machine": machine(options.commit), "rows": rows}, indent=1) + "\n")
     return 0
 
 
-def machine() -> dict[str, str]:
+def machine(commit: str | None) -> dict[str, str]:
     """Return what a result depends on: commit, GPU, driver, versions, time."""
     import torch
 
     from fuser.runtime.driver import driver_version
     from fuser.runtime.nvrtc import nvrtc_version
 
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    if commit is None:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
     return {
         "commit": commit or "unknown",
         "gpu": torch.cuda.get_device_name(),

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Several test processes share a GPU: jax must not take most of its memory at the first array.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 # Examples are drawn from the test's own name, so that a failure in CI is the same one here.
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
