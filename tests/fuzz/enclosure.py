@@ -133,6 +133,8 @@ class _Encloser:
         """Whether equal operands give an equal result."""
         if isinstance(value.attrs, ReduceAttrs):
             return value.op in ("max", "min") or not self.accumulator(value).is_float
+        if value.op == "signbit":
+            return not self.arithmetic.own_libm
         spec = BY_NAME.get(value.op)
         return spec is None or not value.dtype.is_float or not self.error(spec.name, value.dtype)
 
@@ -193,6 +195,10 @@ class _Encloser:
             chosen = np.where(ends[0][0], fits[1], fits[2])
             return np.broadcast_to(operands[0].known & chosen, shape)
         result = fits[0]
+        if value.op == "signbit" and self.arithmetic.own_libm:
+            # the sign of a NaN is the machine's choice, that of a zero the order of max and min
+            x = _wide(ends[0][0])
+            result = result & ~np.isnan(x) & (x != 0)
         for fine in fits[1:]:
             result = result & fine
         return np.broadcast_to(result, shape)
