@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser.codegen.emit import emit
-from fuser.core.errors import BackendError
+from fuser.core.errors import BackendError, CompileError
 from fuser.kir.core import Kernel
 from fuser.runtime.cache import CUBINS
 from fuser.runtime.driver import device, device_available
@@ -17,13 +17,24 @@ DEFAULT_ARCH = "sm_90a"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What `kernel` becomes; `cubin`, `ptx` and `sass` are the reason (a text) when missing."""
+    """What a kernel becomes.
+
+    Attributes
+    ----------
+    cubin
+        None when it was not wanted, a tool is missing, or `failure` happened.
+    ptx, sass
+        The text, or a comment that says why there is none.
+    failure
+        NVRTC's rejection of the kernel: a bug of this package, or an architecture it does not know.
+    """
 
     kernel: str
     cuda: str
-    cubin: Cubin | None
-    ptx: str
-    sass: str
+    cubin: Cubin | None = None
+    ptx: str = ""
+    sass: str = ""
+    failure: CompileError | None = None
 
 
 def local_arch() -> str:
@@ -32,22 +43,22 @@ def local_arch() -> str:
 
 
 def list_kernel(kernel: Kernel, arch: str, *, compiled: bool = True) -> Listing:
-    """Print and, unless told not to, compile a kernel. A missing tool becomes a comment.
-
-    Raises
-    ------
-    CompileError
-        NVRTC rejects the kernel.
-    """
+    """Print and, unless told not to, compile a kernel; never raises for a kernel that prints."""
     cuda = emit(kernel)
     if not compiled:
-        return Listing(kernel.name, cuda, None, "", "")
+        return Listing(kernel.name, cuda)
     try:
         cubin = CUBINS.get(cuda, kernel.name, arch, on_spill="ignore")
     except BackendError as missing:
-        return Listing(kernel.name, cuda, None, f"// {missing}", f"// {missing}")
+        return Listing(kernel.name, cuda, None, _comment(missing), _comment(missing))
+    except CompileError as failure:
+        return Listing(kernel.name, cuda, None, _comment(failure), _comment(failure), failure)
     try:
         sass = disassemble(cubin.image)
     except BackendError as missing:
-        sass = f"// {missing}"
+        sass = _comment(missing)
     return Listing(kernel.name, cuda, cubin, cubin.ptx or "// NVRTC gave no PTX", sass)
+
+
+def _comment(error: Exception) -> str:
+    return "\n".join(f"// {line}".rstrip() for line in str(error).splitlines())

@@ -128,7 +128,8 @@ def show_case(out: Console, case: Case) -> bool:
     copies = "" if record.backend == "interpreter" else ", copies from and to the host included"
     ran = ("ran", run_text(record) + copies)
     show.facts(out, [ran, *zip(names, verdicts, strict=True)])
-    return all(error.ulps <= ULP_LIMIT for error in errors)
+    compiled = not any(listing.failure for listing in record.listings)
+    return compiled and all(error.ulps <= ULP_LIMIT for error in errors)
 
 
 def show_kernel(out: Console, record: Record, name: str) -> None:
@@ -152,7 +153,7 @@ def resources(record: Record, name: str) -> str:
     """Print registers, shared memory and spills of a kernel's cubin."""
     listing = next(found for found in record.listings if found.kernel == name)
     if listing.cubin is None:
-        return listing.sass.removeprefix("// ")
+        return listing.sass.replace("// ", "")
     log = listing.cubin.log
     spills = log.spill_store_bytes + log.spill_load_bytes
     return (

@@ -57,14 +57,15 @@ def execute(args: Namespace) -> int:
     if not records:
         what = "defines no fusion; needed a FusionDefinition or a call of a @fuse function"
         return status or complain(err, args.file, what)
-    try:
-        for record in records:
-            if record.program is not None:
-                record.compile(args.arch)
-    except FuserError as error:
-        return complain(err, f"--arch {args.arch}", str(error))
+    for record in records:
+        if record.program is not None:
+            record.compile(args.arch)
+    failures = [found.failure for r in records for found in r.listings if found.failure]
+    for failure in failures:
+        complain(err, f"--arch {args.arch}", str(failure))
+    status = status or (1 if failures else 0)
     if args.html:
-        return status or write_page(Path(args.html), args.file, args.arch, records, err)
+        return write_page(Path(args.html), args.file, args.arch, records, err) or status
     out = show.console()
     for record in records:
         print_record(out, record, stages)

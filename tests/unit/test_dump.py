@@ -112,6 +112,17 @@ def test_machine_code(folder, monkeypatch):
     assert ".visible .entry fusion(" in (folder / name / files[0]).read_text()
 
 
+@pytest.mark.nvrtc
+def test_a_kernel_that_nvrtc_rejects_still_runs_on_the_interpreter(folder, monkeypatch):
+    monkeypatch.setenv("FUSER_DUMP", "ptx")
+    monkeypatch.setattr("fuser.api.listing.DEFAULT_ARCH", "sm_1")
+    monkeypatch.setattr("fuser.api.listing.device_available", lambda: False)
+    (total,) = definition().execute([ARRAY], backend="interpret")
+    np.testing.assert_allclose(total, 8 * np.exp(1), rtol=1e-6)
+    ((name, (file,)),) = dumped(folder).items()
+    assert "// kernel fusion: NVRTC rejected" in (folder / name / file).read_text()
+
+
 def test_an_unknown_stage_is_named_with_the_valid_ones(folder, monkeypatch):
     monkeypatch.setenv("FUSER_DUMP", "nest,asm")
     wanted = (
