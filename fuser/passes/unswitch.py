@@ -59,9 +59,12 @@ class _Unswitcher:
     ----------
     memories
         Names of global and shared memory: all other memory is registers.
+    excluded
+        Conditions that are false here: this is the other version already.
     """
 
     memories: frozenset[str]
+    excluded: frozenset[Expr] = frozenset()
 
     def body(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """Rewrite every statement."""
@@ -71,7 +74,8 @@ class _Unswitcher:
         """Rewrite one statement, inner loops first."""
         match stmt:
             case If(cond, then, orelse):
-                return If(cond, self.body(then), self.body(orelse))
+                other = replace(self, excluded=self.excluded | {cond})
+                return If(cond, self.body(then), other.body(orelse))
             case For():
                 stmt = replace(stmt, body=self.body(stmt.body))
                 return self.unswitched(stmt) or stmt
@@ -88,7 +92,7 @@ class _Unswitcher:
             return None
         facts = Facts({loop.var: Const(trip)})
         whole = holds_for_all(branch.cond, loop.var, trip, facts)
-        if whole is None:
+        if whole is None or whole in self.excluded:
             return None
         rolled = loop if self.indexes_registers(loop) else replace(loop, unroll=Unroll("rolled"))
         return If(whole, (replace(loop, body=branch.body),), (rolled,))

@@ -33,6 +33,7 @@ from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
 from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
+from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_stmt
 from fuser.passes.unswitch import holds_for_all
 
@@ -88,17 +89,7 @@ def _whole_vectors(term: Expr, var: str, extent: Const, facts: Facts) -> Expr:
 
 def _tail_unroll(body: tuple[Stmt, ...], state: Lowering) -> Unroll:
     """Roll the element-wise loop unless it indexes registers, which needs constant indices."""
-    memories: set[str] = set()
-
-    def note(value: Scalar) -> Scalar:
-        if isinstance(value, Element):
-            memories.add(value.memory)
-        return value
-
-    for stmt in body:
-        map_stmt(stmt, note, lambda e: e)
-    memories |= {s.memory for s in walk_stmts(body) if isinstance(s, Store)}
-    registers = any(memory_dtype(state, memory) is None for memory in memories)
+    registers = any(memory_dtype(state, memory) is None for memory in memories_of(body))
     return Unroll("full") if registers else Unroll("rolled")
 
 

@@ -135,7 +135,7 @@ class HandSchedule:
                 names[name] = _move_to_store(graph, tensors, name, store)
         for ts in tensors.values():
             ts.root_of = names.get(ts.root_of or "", ts.root_of)
-        return Complete(part, Schedule(tensors, "manual", ("manual schedule",), True), names)
+        return Complete(part, Schedule(tensors, "manual", exact_vectors=True), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ class Complete:
             for name, ts in self.schedule.tensors.items()
             if not self._is_expression(name, ts)
         }
-        return replace(self.schedule, tensors=tensors)
+        notes = ("scheduled by hand", *(_note(name, ts) for name, ts in tensors.items()))
+        return replace(self.schedule, tensors=tensors, notes=notes)
 
     def _is_expression(self, name: str, ts: TensorSchedule) -> bool:
         return (
@@ -169,6 +170,18 @@ class Complete:
             and 0 < ts.position == len(ts.domain.loop)
             and all(d.parallel is not ParallelType.vectorize for d in ts.domain.loop)
         )
+
+
+def _note(name: str, ts: TensorSchedule) -> str:
+    """Return one line on a tensor for the kernel's header, ``name: extent kind x ..; where``."""
+    serial = ParallelType.serial
+    axes = [
+        f"{d.extent!r}" if d.parallel is serial else f"{d.extent!r} {d.parallel.name}"
+        for d in ts.domain.loop
+    ]
+    where = f"{ts.memory.value} memory"
+    inside = f", inside {ts.position} loops" if ts.position else ""
+    return f"{name}: {' | '.join(axes) or 'one element'}; {where}{inside}"
 
 
 def _split_off_store(
