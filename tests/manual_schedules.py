@@ -248,6 +248,17 @@ def sum_threads(threads: int) -> Callable[[], FusionDefinition]:
     return build
 
 
+def sum_odd_block() -> FusionDefinition:
+    """Rows over y, columns over x, as many threads as elements: the last warp is partial."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2)
+        y = fd.ops.sum(x, [1])
+        fd.add_output(y)
+        y.axis(0).parallelize(P.block_y)
+        y.axis(1).parallelize(P.block_x)
+    return fd
+
+
 def sum_grid() -> FusionDefinition:
     """Everything in one number: threads, then blocks; the last block stores."""
     with FusionDefinition() as fd:
@@ -393,6 +404,7 @@ CASES = (
     Case("sum_serial", sum_serial, ROWS),
     Case("max_warp", sum_threads(32), ROWS),
     Case("max_block", sum_threads(96), ROWS),
+    Case("sum_odd_block", sum_odd_block, (((1, 1),), ((3, 33),), ((7, 100),))),
     Case("sum_grid", sum_grid, ROWS),
     Case("sum_grid_columns", sum_grid_columns, (((1, 1),), ((13, 40),), ((200, 9),))),
     Case("sum_outer", sum_outer, (((1, 1),), ((13, 40),), ((200, 9),))),

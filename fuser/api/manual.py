@@ -83,7 +83,8 @@ def _build(
 
 def _subject(message: str, hand: HandSchedule) -> str | None:
     """Return the first tensor in the text of an error that a directive named."""
-    for word in re.findall(r"\w+", message):
+    words: list[str] = re.findall(r"\w+", message)
+    for word in words:
         for name in (word, word.removesuffix("_acc"), word.removesuffix("_out")):
             if name in hand.directed:
                 return name

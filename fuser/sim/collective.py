@@ -74,7 +74,8 @@ def _touch_scratch(m: Machine, agent: Agent, scratch: str, kind: Any) -> None:
     memory, warps = m.memories[scratch], -(-m.threads // 32)
     first = int(agent.slot[0]) * memory.numel
     slots = np.arange(warps) if kind == "read" else agent.tid[:1] // 32
-    where = first + np.minimum(slots, memory.numel - 1)[:, None]
+    # All by the first lane: the last warp may have fewer lanes than there are slots.
+    where = first + np.minimum(slots, memory.numel - 1)[None, :]
     assert m.monitor is not None
     m.monitor.access(agent, memory, where, kind)
 
