@@ -116,7 +116,7 @@ class _Encloser:
 
     def value(self, value: Value, reference: Any) -> Enclosure:
         operands = [self.found[name] for name in self.graph.operand_names(value)]
-        if not operands or all(e.exact for e in operands) and self.is_exact(value):
+        if not operands or (all(e.exact for e in operands) and self.is_exact(value)):
             return Enclosure(reference, reference, np.ones(reference.shape, np.bool_))
         if value.op in VIEW_OPS:
             return self.view(value, operands)
