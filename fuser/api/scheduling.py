@@ -85,11 +85,12 @@ class Scheduling:
     name: str
 
     @property
-    def _entry(self) -> TensorSchedule:
+    def schedule(self) -> TensorSchedule:
+        """What the directives so far made of this tensor."""
         return self.fd.hand.entry(self.name)
 
     def _transform(self, rewrite: Callable[[LoopDomain], LoopDomain], what: str) -> None:
-        ts = self._entry
+        ts = self.schedule
         if ts.allocation is not None:
             raise ScheduleError(
                 f"{what}: its allocation domain is set; transform axes before set_allocation_domain"
@@ -101,12 +102,12 @@ class Scheduling:
     @property
     def loop_axes(self) -> tuple[Axis, ...]:
         """The loop axes, outermost first."""
-        return tuple(self.axis(j) for j in range(len(self._entry.domain.loop)))
+        return tuple(self.axis(j) for j in range(len(self.schedule.domain.loop)))
 
     @_directive
     def axis(self, position: int) -> Axis:
         """Return one loop axis, to bind it."""
-        domain = self._entry.domain
+        domain = self.schedule.domain
         return Axis(self, domain.loop[domain.position(position, "axis")].id)
 
     @_directive
@@ -118,7 +119,7 @@ class Scheduling:
             for i in [0, n)  ->  for o in [0, ceil(n / factor)): for i in [0, factor)
             inner_split=False:   for o in [0, factor): for i in [0, ceil(n / factor))
         """
-        if isinstance(factor, bool) or not isinstance(factor, int):
+        if type(factor) is not int:
             raise ScheduleError(f"split: axis {axis} by {factor!r}; a positive int is needed")
         self._transform(lambda d: d.split(axis, Const(factor), inner_split), "split")
 
@@ -163,7 +164,7 @@ class Scheduling:
 
             float t[..] in registers   --shared-->   __shared__ float t[..]
         """
-        ts, hand = self._entry, self.fd.hand
+        ts, hand = self.schedule, self.fd.hand
         stored = hand.is_output(self.name) and not hand.is_reduction(self.name)
         if memory is MemoryType.tensor:
             raise ScheduleError("set_memory_type: tensor memory; this architecture has none")
@@ -186,7 +187,7 @@ class Scheduling:
 
             tile[x][y]   --[1, 0]-->   tile[y][x]
         """
-        ts = self._entry
+        ts = self.schedule
         if ts.memory is MemoryType.global_:
             raise ScheduleError("set_allocation_domain: it is an output; those are row major")
         rank = len(ts.domain.loop)
@@ -246,7 +247,7 @@ class Scheduling:
             for i: for j: y[..] = t[..]  ->     for j: t[j] = ..
                                                 for j: y[..] = t[j]        (pos = 1)
         """
-        hand, ts = self.fd.hand, self._entry
+        hand, ts = self.fd.hand, self.schedule
         if hand.is_output(self.name) and not hand.is_reduction(self.name):
             raise ScheduleError("inline_at: it is an output; cache_before it and inline the cache")
         rank = len(ts.domain.loop)
@@ -271,7 +272,7 @@ class Scheduling:
             raise ScheduleError(
                 f"inline_at: {consumer} does not read it; one of {', '.join(readers)} is needed"
             )
-        schedule.tensors[me].position = self._entry.position
+        schedule.tensors[me].position = self.schedule.position
         check_position(graph, schedule, me, NO_FACTS)
 
 
@@ -285,7 +286,7 @@ class Axis:
     @property
     def extent(self) -> str:
         """The number of iterations, as text."""
-        domain = self.tensor._entry.domain
+        domain = self.tensor.schedule.domain
         return repr(domain.extents[self.id])
 
     def parallelize(self, kind: ParallelType) -> None:
@@ -297,7 +298,7 @@ class Axis:
         """
         tensor = self.tensor
         with directive(tensor.fd, tensor.name, "parallelize"):
-            ts = tensor._entry
+            ts = tensor.schedule
             at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
             if at is None:
                 raise ScheduleError("parallelize: the axis was split or merged; ask for it again")
