@@ -125,8 +125,6 @@ def lower_segment(
     """Lower one segment, scheduled by the first recipe that takes it unless it is already."""
     if schedule is None:
         schedule = choose(problem_of(build, part))
-    for observe in build.observers:
-        observe("schedule", schedule)
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     return lower(
         name, part.graph, schedule, segment_layouts(build, part), build.facts, build.cls.index,

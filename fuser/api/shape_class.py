@@ -111,7 +111,8 @@ def stride_pattern(
         (d for d, e in enumerate(shape) if e != ONE and (view.shape[d] > 1)),
         key=lambda d: (abs(view.strides_elems[d]), -d),
     )
-    step, step_elems = ONE, 1
+    step: Expr = ONE
+    step_elems = 1
     for d in [*order, *(d for d, e in enumerate(shape) if e != ONE and view.shape[d] <= 1)]:
         actual = view.strides_elems[d]
         if view.shape[d] > 1 and actual == 0:
@@ -188,8 +189,8 @@ def row_sizes(graph: FusionGraph) -> frozenset[str]:
         return frozenset()
     outputs = [graph.value(o.value) for o in graph.outputs]
     read, written = (
-        frozenset().union(*(variables(substitute(v.shape[-1], equal)) for v in values if v.shape))
-        for values in (graph.inputs, outputs)
+        frozenset[str]().union(*(variables(substitute(v.shape[-1], equal)) for v in some))
+        for some in ([v for v in values if v.shape] for values in (graph.inputs, outputs))
     )
     return frozenset(n for n in read & written if n.rpartition("_size")[1])
 

@@ -8,8 +8,7 @@ are further facts ``lhs < rhs``. Everything is sound: what cannot be proved stay
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import assert_never
 
 from fuser.core import linear
@@ -23,62 +22,20 @@ from fuser.core.expr import (
     binop,
     conjuncts,
     select,
-    variables,
+)
+from fuser.core.facts import (
+    Facts,
+    atoms_non_negative,
+    mentions,
+    shift_sizes,
+    variables_are_sizes,
 )
 from fuser.core.linear import UNIT, Linear, Monomial
 
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known about the variables of an expression.
-
-    Attributes
-    ----------
-    ranges
-        ``name -> extent``: the variable lies in ``[0, extent)``. Other variables are sizes, >= 1,
-        unless they are `signed`.
-    multiples
-        ``name -> k``: the size is a multiple of ``k``.
-    bounds
-        Pairs ``(lhs, rhs)`` with ``lhs < rhs`` known to hold.
-    signed
-        Variables that may have any value: the user's integer scalars.
-    """
-
-    ranges: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
-    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
-    bounds: tuple[tuple[Expr, Expr], ...] = ()
-    signed: frozenset[str] = frozenset()
-    _memo: dict[Expr, Linear] = field(default_factory=dict[Expr, Linear], compare=False, repr=False)
-    _base: list[Facts] = field(default_factory=list["Facts"], compare=False, repr=False)
-
-    @property
-    def unguarded(self) -> Facts:
-        """Return these facts without `bounds`."""
-        if not self.bounds:
-            return self
-        if not self._base:
-            self._base.append(Facts(self.ranges, self.multiples, (), self.signed))
-        return self._base[0]
-
-    def with_range(self, name: str, extent: Expr) -> Facts:
-        """Return these facts plus the range of one index variable."""
-        return Facts({**self.ranges, name: extent}, self.multiples, self.bounds, self.signed)
-
-    def with_guard(self, guard: Expr) -> Facts:
-        """Return these facts plus the comparisons of a guard that encloses the code."""
-        extra = tuple(
-            (c.lhs, c.rhs if c.op == "<" else c.rhs + 1)
-            for c in conjuncts(guard)
-            if isinstance(c, BinOp) and c.op in ("<", "<=")
-        )
-        if not extra:
-            return self
-        return Facts(self.ranges, self.multiples, self.bounds + extra, self.signed)
-
-    def is_signed(self, e: Expr) -> bool:
-        """Whether `e` mentions a variable that may be negative."""
-        return bool(self.signed) and not self.signed.isdisjoint(variables(e))
+__all__ = [
+    "Facts", "coefficient_of", "guard_of", "is_multiple", "prove_equal", "prove_less",
+    "prove_non_negative", "simplify",
+]  # fmt: skip
 
 
 def simplify(e: Expr, facts: Facts) -> Expr:
@@ -116,29 +73,15 @@ def coefficient_of(e: Expr, name: str, facts: Facts) -> int | None:
     for mono, c in _linear(e, facts).items():
         if mono == (var,):
             found = c
-        elif any(_mentions(a, name) for a in mono):
+        elif any(mentions(a, name) for a in mono):
             return None
     return found
 
 
-def _mentions(e: Expr, name: str) -> bool:
-    match e:
-        case Var(n):
-            return n == name
-        case BinOp(_, a, b):
-            return _mentions(a, name) or _mentions(b, name)
-        case Select(c, a, b):
-            return _mentions(c, name) or _mentions(a, name) or _mentions(b, name)
-        case Const():
-            return False
-        case _:
-            assert_never(e)
-
-
 def _linear(e: Expr, facts: Facts) -> Linear:
-    known = facts._memo.get(e)
+    known = facts.memo.get(e)
     if known is None:
-        known = facts._memo[e] = _compute(e, facts)
+        known = facts.memo[e] = _compute(e, facts)
     return known
 
 
@@ -404,22 +347,15 @@ def _non_negative(a: Linear, facts: Facts) -> bool:
 def _bounded_below(a: Linear, facts: Facts) -> bool:
     """Return whether the smallest value of `a` over all index variables is at least 0."""
     if all(c >= 0 for c in a.values()):
-        return all(_atoms_non_negative(m, facts) for m in a)
+        return all(atoms_non_negative(m, facts) for m in a)
     low: Linear = {}
     for mono, c in a.items():
         term = _extreme_term(mono, c, facts, depth=4)
         if term is None:
             return False
         low = linear.add(low, term)
-    shifted = _shift_sizes(_rejoin(low, facts), facts)
+    shifted = shift_sizes(_rejoin(low, facts), facts)
     return all(c >= 0 for c in shifted.values())
-
-
-def _atoms_non_negative(mono: Monomial, facts: Facts) -> bool:
-    return all(
-        isinstance(a, Var) or (isinstance(a, BinOp) and a.op not in ("-", "+", "min", "max", "*"))
-        for a in mono
-    ) and not any(facts.is_signed(a) for a in mono)
 
 
 def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | None:
@@ -441,7 +377,9 @@ def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | 
     return bound
 
 
-def _low_product(sizes: list[Expr], ranged: list[Expr], c: int, facts: Facts) -> Linear | None:
+def _low_product(
+    sizes: Sequence[Expr], ranged: Sequence[Expr], c: int, facts: Facts
+) -> Linear | None:
     if len(ranged) == 1:
         match ranged[0]:
             case BinOp("/", x, Const(d)) if c % d == 0 and variables_are_sizes(x, facts):
@@ -452,12 +390,7 @@ def _low_product(sizes: list[Expr], ranged: list[Expr], c: int, facts: Facts) ->
                 return None
             case _:
                 pass
-    return {} if _atoms_non_negative(tuple(ranged), facts) else None
-
-
-def variables_are_sizes(e: Expr, facts: Facts) -> bool:
-    """Return whether `e` mentions no index variable."""
-    return not any(_mentions(e, name) for name in facts.ranges)
+    return {} if atoms_non_negative(tuple(ranged), facts) else None
 
 
 def _upper(a: Expr, facts: Facts, depth: int) -> Linear | None:
@@ -512,21 +445,6 @@ def _xor_bound(x: Expr, y: Expr, facts: Facts, depth: int) -> Linear | None:
             return None
         bits |= max(known, 0)
     return linear.constant((1 << bits.bit_length()) - 1)
-
-
-def _shift_sizes(a: Linear, facts: Facts) -> Linear:
-    """Substitute ``size = k * (s + 1)`` with ``s >= 0`` so that signs decide non-negativity."""
-    result: Linear = {}
-    for mono, c in a.items():
-        term: Linear = linear.constant(c)
-        for x in mono:
-            if isinstance(x, Var) and x.name not in facts.ranges:
-                k = facts.multiples.get(x.name, 1)
-                term = linear.multiply(term, {(x,): k, UNIT: k})
-            else:
-                term = linear.multiply(term, linear.atom(x))
-        result = linear.add(result, term)
-    return result
 
 
 def _is_multiple(a: Linear, k: int, facts: Facts) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import TRUE, ZERO, Expr, substitute
@@ -11,10 +9,8 @@ from fuser.core.simplify import Facts, coefficient_of, is_multiple, simplify
 from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import Store
+from fuser.passes.state import Lowering
 from fuser.schedule.kinds import ParallelType
-
-if TYPE_CHECKING:
-    from fuser.passes.lower import Lowering
 
 
 def demand_whole(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
@@ -24,11 +23,9 @@ from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
 from fuser.passes.inline import inline_last
 from fuser.passes.launch import BLOCK, GRID, LastBlock
+from fuser.passes.state import Lowering, Scope
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
-
-if TYPE_CHECKING:
-    from fuser.passes.lower import Lowering, Scope
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _AXIS: dict[str, Axis] = {"tx": "x", "ty": "y", "tz": "z"}
@@ -191,7 +188,7 @@ class ElementLowering:
     def finish(self) -> tuple[Stmt, ...]:
         """Combine the accumulators of the threads and blocks that share the reduction."""
         reduced = [a.parallel for a in self.ts.domain.loop if a.reduction]
-        axes = tuple(_AXIS[p.value] for p in BLOCK if p in reduced)
+        axes: tuple[Axis, ...] = tuple(_AXIS[p.value] for p in BLOCK if p in reduced)
         grid = [p for p in GRID if p in reduced]
         if not axes and not grid:
             return ()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, children, variables
@@ -60,8 +61,7 @@ def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> 
         name = names.fresh()
         # Chosen from large to small: a later, smaller expression may be part of an earlier one.
         lets, body = (
-            map_exprs(part, lambda e, old=chosen, new=name: _replace(e, old, new))  # type: ignore[misc]
-            for part in (lets, body)
+            map_exprs(part, partial(_replace, old=chosen, new=name)) for part in (lets, body)
         )
         lets = (Let(name, chosen), *lets)
         scope |= {name}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
@@ -35,10 +34,8 @@ from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
 from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_stmt
+from fuser.passes.state import Lowering
 from fuser.passes.unswitch import holds_for_all
-
-if TYPE_CHECKING:
-    from fuser.passes.lower import Lowering
 
 VECTOR_BYTES = 16
 

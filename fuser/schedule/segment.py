@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fuser.core.expr import Expr
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Output, Value
 from fuser.fusion.specialise import subgraph
@@ -43,7 +44,7 @@ def segment(graph: FusionGraph) -> tuple[Segment, ...]:
     reductions = [v for v in graph.values if v.name in live and _is_reduction(v)]
     cut = [v.name for v in reductions]
     stage = _stages(graph)
-    groups: dict[tuple[object, ...], list[str]] = {}
+    groups: dict[tuple[int, str, tuple[Expr, ...], tuple[int, ...]], list[str]] = {}
     for value in reductions:
         (operand,) = graph.operands(value)
         assert isinstance(value.attrs, ReduceAttrs)
@@ -53,8 +54,8 @@ def segment(graph: FusionGraph) -> tuple[Segment, ...]:
     for name in outputs:
         value = graph.value(name)
         if not _is_reduction(value):
-            groups.setdefault((last, "map", value.shape), []).append(name)
-    ordered = sorted(groups.items(), key=lambda item: item[0][0])  # type: ignore[arg-type,return-value]
+            groups.setdefault((last, "map", value.shape, ()), []).append(name)
+    ordered = sorted(groups.items(), key=lambda item: item[0][0])
     return tuple(isolate(subgraph(graph, names, cut)) for _, names in ordered)
 
 

@@ -1,0 +1,107 @@
+"""What is known about the variables of an index expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from fuser.core import linear
+from fuser.core.expr import BinOp, Const, Expr, Select, Var, conjuncts, variables
+from fuser.core.linear import UNIT, Linear, Monomial
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about the variables of an expression.
+
+    Attributes
+    ----------
+    ranges
+        ``name -> extent``: the variable lies in ``[0, extent)``. Other variables are sizes, >= 1,
+        unless they are `signed`.
+    multiples
+        ``name -> k``: the size is a multiple of ``k``.
+    bounds
+        Pairs ``(lhs, rhs)`` with ``lhs < rhs`` known to hold.
+    signed
+        Variables that may have any value: the user's integer scalars.
+    """
+
+    ranges: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
+    bounds: tuple[tuple[Expr, Expr], ...] = ()
+    signed: frozenset[str] = frozenset()
+    memo: dict[Expr, Linear] = field(default_factory=dict[Expr, Linear], compare=False, repr=False)
+    base: list[Facts] = field(default_factory=list["Facts"], compare=False, repr=False)
+
+    @property
+    def unguarded(self) -> Facts:
+        """Return these facts without `bounds`."""
+        if not self.bounds:
+            return self
+        if not self.base:
+            self.base.append(Facts(self.ranges, self.multiples, (), self.signed))
+        return self.base[0]
+
+    def with_range(self, name: str, extent: Expr) -> Facts:
+        """Return these facts plus the range of one index variable."""
+        return Facts({**self.ranges, name: extent}, self.multiples, self.bounds, self.signed)
+
+    def with_guard(self, guard: Expr) -> Facts:
+        """Return these facts plus the comparisons of a guard that encloses the code."""
+        extra = tuple(
+            (c.lhs, c.rhs if c.op == "<" else c.rhs + 1)
+            for c in conjuncts(guard)
+            if isinstance(c, BinOp) and c.op in ("<", "<=")
+        )
+        if not extra:
+            return self
+        return Facts(self.ranges, self.multiples, self.bounds + extra, self.signed)
+
+    def is_signed(self, e: Expr) -> bool:
+        """Whether `e` mentions a variable that may be negative."""
+        return bool(self.signed) and not self.signed.isdisjoint(variables(e))
+
+
+def mentions(e: Expr, name: str) -> bool:
+    """Return whether variable `name` occurs in `e`."""
+    match e:
+        case Var(n):
+            return n == name
+        case BinOp(_, a, b):
+            return mentions(a, name) or mentions(b, name)
+        case Select(c, a, b):
+            return mentions(c, name) or mentions(a, name) or mentions(b, name)
+        case Const():
+            return False
+        case _:
+            assert_never(e)
+
+
+def variables_are_sizes(e: Expr, facts: Facts) -> bool:
+    """Return whether `e` mentions no index variable."""
+    return not any(mentions(e, name) for name in facts.ranges)
+
+
+def atoms_non_negative(mono: Monomial, facts: Facts) -> bool:
+    """Return whether every atom of a product is known to be 0 or more."""
+    return all(
+        isinstance(a, Var) or (isinstance(a, BinOp) and a.op not in ("-", "+", "min", "max", "*"))
+        for a in mono
+    ) and not any(facts.is_signed(a) for a in mono)
+
+
+def shift_sizes(a: Linear, facts: Facts) -> Linear:
+    """Substitute ``size = k * (s + 1)`` with ``s >= 0`` so that signs decide non-negativity."""
+    result: Linear = {}
+    for mono, c in a.items():
+        term: Linear = linear.constant(c)
+        for x in mono:
+            if isinstance(x, Var) and x.name not in facts.ranges:
+                k = facts.multiples.get(x.name, 1)
+                term = linear.multiply(term, {(x,): k, UNIT: k})
+            else:
+                term = linear.multiply(term, linear.atom(x))
+        result = linear.add(result, term)
+    return result

@@ -1,0 +1,73 @@
+"""What lowering one nest keeps track of: names, shared arrays, temporary buffers, the scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fuser.core.dtypes import DataType
+from fuser.core.expr import TRUE, Expr, Var, all_of, equal
+from fuser.core.simplify import Facts
+from fuser.kir.core import SharedArray
+from fuser.kir.program import Buffer
+from fuser.nest.nodes import LoopNest
+from fuser.ops import BY_REDUCTION
+from fuser.passes.launch import LastBlock, LaunchExtents
+from fuser.passes.layout import Layout
+from fuser.schedule.kinds import ParallelType
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is known at one point of the nest.
+
+    Attributes
+    ----------
+    facts
+        Ranges of the loop variables in scope and guards that hold.
+    guard
+        Conditions that statements here must add: hardware indices beyond a loop's extent.
+    hardware
+        Hardware axes bound by enclosing loops.
+    """
+
+    facts: Facts
+    guard: Expr = TRUE
+    hardware: frozenset[ParallelType] = frozenset()
+
+
+@dataclass(slots=True)
+class Lowering:
+    """State of lowering one nest: names, shared arrays, temporary buffers."""
+
+    nest: LoopNest
+    layouts: Mapping[str, Layout]
+    launch: LaunchExtents
+    names: dict[str, int] = field(default_factory=dict[str, int])
+    shared: list[SharedArray] = field(default_factory=list[SharedArray])
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    last_block: dict[str, tuple[LastBlock, ...]] = field(
+        default_factory=dict[str, tuple[LastBlock, ...]]
+    )
+
+    def fresh(self, base: str) -> str:
+        """Return `base`, or ``base_1``, ``base_2``... if it is taken."""
+        while True:
+            number = self.names.get(base, 0)
+            self.names[base] = number + 1
+            name = base if number == 0 else f"{base}_{number}"
+            if number == 0 or name not in self.names:
+                self.names.setdefault(name, 1)
+                return name
+
+    def storage_dtype(self, tensor: str) -> DataType:
+        """Return the dtype a materialised tensor is kept in: reductions accumulate wider."""
+        value = self.nest.graph.value(tensor)
+        if value.op in BY_REDUCTION:
+            return BY_REDUCTION[value.op].accumulate(value.dtype)
+        return value.dtype
+
+    def elsewhere(self, hardware: frozenset[ParallelType]) -> Expr:
+        """Return the guard that picks one thread along hardware axes bound by no loop here."""
+        unbound = [kind for kind in self.launch.used if kind not in hardware]
+        return all_of(*(equal(Var(kind.value), 0) for kind in unbound))
