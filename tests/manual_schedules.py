@@ -217,6 +217,49 @@ def transpose(swizzled: bool, allocation: bool = False) -> Callable[[], FusionDe
     return build
 
 
+def shared_in_a_loop() -> FusionDefinition:
+    """One block walks over row tiles: written as vectors, read by other threads, overwritten."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 64], contiguity=True)
+        y = fd.ops.add(fd.ops.permute(x, [1, 0]), 1.0)
+        fd.add_output(y)
+        tile = x.cache_after()
+        tile.set_memory_type(MemoryType.shared)
+        y.split(1, 8)
+        y.reorder({1: 0})
+        fd.sched.transform_like(y)
+        y.merge(1, 2)
+        y.split(1, 96)
+        y.axis(2).parallelize(P.block_x)
+        tile.reorder({2: 1})
+        tile.split(2, 4)
+        tile.merge(1, 2)
+        tile.split(1, 96)
+        tile.axis(2).parallelize(P.block_x)
+        tile.axis(3).parallelize(P.vectorize)
+        tile.inline_at(y, 1)
+    return fd
+
+
+def sum_from_shared() -> FusionDefinition:
+    """A reduction whose operand waits in shared memory; rows over blocks, columns over threads."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 100], contiguity=True)
+        e = fd.ops.exp(x)
+        m = fd.ops.max(e, [1])
+        y = fd.ops.sum(fd.ops.sub(e, fd.ops.broadcast_in_dim(m, fd.ops.shape(x), [0])), [1])
+        fd.add_output(y)
+        held = e.cache_after()
+        held.set_memory_type(MemoryType.shared)
+        y.split(1, 32)
+        y.axis(0).parallelize(P.grid_x)
+        y.axis(2).parallelize(P.block_x)
+        fd.sched.transform_like(y)
+        fd.sched.parallelize_like(y)
+        fd.sched.inline_at(y, 1, best_effort=True)
+    return fd
+
+
 # ---- reductions --------------------------------------------------------------------------------
 
 
@@ -401,6 +444,8 @@ CASES = (
     Case("transpose", transpose(False), MATRICES),
     Case("transpose_swizzled", transpose(True), MATRICES),
     Case("transpose_allocation", transpose(False, True), MATRICES),
+    Case("shared_in_a_loop", shared_in_a_loop, (((1, 64),), ((5, 64),), ((27, 64),))),
+    Case("sum_from_shared", sum_from_shared, (((1, 100),), ((6, 100),))),
     Case("sum_serial", sum_serial, ROWS),
     Case("max_warp", sum_threads(32), ROWS),
     Case("max_block", sum_threads(96), ROWS),

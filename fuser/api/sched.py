@@ -118,7 +118,7 @@ def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, .
 
 
 def _axes(hand: HandSchedule, ref: str, pos: int) -> int:
-    rank = len(hand.entry(ref).domain.loop)
+    rank = len(hand.peek(ref).domain.loop)
     axes = rank + 1 + pos if pos < 0 else pos
     if not 0 <= axes <= rank:
         raise ScheduleError(f"position {pos}; the loop domain has {rank} axes")

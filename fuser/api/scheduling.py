@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -30,7 +30,10 @@ _LATER = {
 
 
 class directive:
-    """Gives a directive the schedule it changes; errors name the tensor and the user's line."""
+    """Gives a directive the schedule it changes; errors name the tensor and the user's line.
+
+    A refused directive leaves no trace.
+    """
 
     def __init__(self, fd: Owner, name: str, what: str, *tensors: Scheduling) -> None:
         self.fd, self.name, self.what, self.tensors = fd, name, what, tensors
@@ -45,6 +48,8 @@ class directive:
                     self.location,
                 )
         hand = self.fd.hand
+        self.before = {name: replace(ts) for name, ts in hand.tensors.items()}
+        self.graph = hand.graph
         if hand.frozen:
             raise ScheduleError(
                 f"{self.what}: the schedule has been executed; directives come before the first "
@@ -56,6 +61,9 @@ class directive:
         return hand
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is None:
+            return
+        self.fd.hand.tensors, self.fd.hand.graph = self.before, self.graph
         if not isinstance(error, ScheduleError) or error.location is not None:
             return
         text = str(error)
@@ -87,10 +95,10 @@ class Scheduling:
     @property
     def schedule(self) -> TensorSchedule:
         """What the directives so far made of this tensor."""
-        return self.fd.hand.entry(self.name)
+        return self.fd.hand.peek(self.name)
 
     def _transform(self, rewrite: Callable[[LoopDomain], LoopDomain], what: str) -> None:
-        ts = self.schedule
+        ts = self.fd.hand.entry(self.name)
         if ts.allocation is not None:
             raise ScheduleError(
                 f"{what}: its allocation domain is set; transform axes before set_allocation_domain"
@@ -164,7 +172,7 @@ class Scheduling:
 
             float t[..] in registers   --shared-->   __shared__ float t[..]
         """
-        ts, hand = self.schedule, self.fd.hand
+        ts, hand = self.fd.hand.entry(self.name), self.fd.hand
         stored = hand.is_output(self.name) and not hand.is_reduction(self.name)
         if memory is MemoryType.tensor:
             raise ScheduleError("set_memory_type: tensor memory; this architecture has none")
@@ -187,7 +195,7 @@ class Scheduling:
 
             tile[x][y]   --[1, 0]-->   tile[y][x]
         """
-        ts = self.schedule
+        ts = self.fd.hand.entry(self.name)
         if ts.memory is MemoryType.global_:
             raise ScheduleError("set_allocation_domain: it is an output; those are row major")
         rank = len(ts.domain.loop)
@@ -247,20 +255,20 @@ class Scheduling:
             for i: for j: y[..] = t[..]  ->     for j: t[j] = ..
                                                 for j: y[..] = t[j]        (pos = 1)
         """
-        hand, ts = self.fd.hand, self.schedule
+        hand, ts = self.fd.hand, self.fd.hand.entry(self.name)
         if hand.is_output(self.name) and not hand.is_reduction(self.name):
             raise ScheduleError("inline_at: it is an output; cache_before it and inline the cache")
         rank = len(ts.domain.loop)
         position = rank + 1 + pos if pos < 0 else pos
         if not 0 <= position <= rank:
             raise ScheduleError(f"inline_at: position {pos}; the loop domain has {rank} axes")
-        hand.entry(consumer.name)
-        before, ts.position = ts.position, position
-        try:
-            self._check_inlined(consumer.name)
-        except ScheduleError:
-            ts.position = before
-            raise
+        if consumer.name not in hand.materialised():
+            raise ScheduleError(
+                f"inline_at: {consumer.name} owns no loops; needed an output, a reduction, a cache "
+                "or a tensor that a directive named"
+            )
+        ts.position = position
+        self._check_inlined(consumer.name)
 
     def _check_inlined(self, consumer: str) -> None:
         complete = self.fd.hand.complete()
@@ -298,7 +306,7 @@ class Axis:
         """
         tensor = self.tensor
         with directive(tensor.fd, tensor.name, "parallelize"):
-            ts = tensor.schedule
+            ts = tensor.fd.hand.entry(tensor.name)
             at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
             if at is None:
                 raise ScheduleError("parallelize: the axis was split or merged; ask for it again")

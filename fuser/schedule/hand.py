@@ -64,6 +64,10 @@ class HandSchedule:
             found = self.tensors[name] = self.default(self.schedulable(name))
         return found
 
+    def peek(self, name: str) -> TensorSchedule:
+        """As `entry`, without making the tensor one that owns loops."""
+        return self.tensors.get(name) or self.default(self.schedulable(name))
+
     def default(self, value: Value) -> TensorSchedule:
         """Return the schedule of a tensor that no directive names."""
         stored = self.is_output(value.name) and not self.is_reduction(value.name)
@@ -125,6 +129,10 @@ class HandSchedule:
         }
         reductions = {o.value for o in graph.outputs if self.is_reduction(o.value)}
         used = {name: bool(graph.uses(name)) for name in reductions}
+        live = graph.ancestors((*(o.value for o in graph.outputs), *(v.name for v in graph.inputs)))
+        for value in reversed(graph.values):
+            if value.name not in live:
+                graph.remove(value)
         graph.set_outputs(Output(name) for name in dict.fromkeys(o.value for o in graph.outputs))
         part = isolate(graph)
         names: dict[str, str] = {}

@@ -42,7 +42,7 @@ def transform_like(
     bound
         Also bind the axes as those of `ref` are.
     """
-    source = hand.entry(ref)
+    source = hand.peek(ref)
     known = root_coordinates(hand, ref)
     for name in targets:
         if name == ref:
@@ -105,7 +105,7 @@ def root_coordinates(hand: HandSchedule, ref: str) -> dict[str, Coords]:
 
     Left out: producers that are read under a condition, at two places, or through a reduction.
     """
-    graph, ts = hand.graph, hand.entry(ref)
+    graph, ts = hand.graph, hand.peek(ref)
     found: dict[str, Coords | None] = {}
     start = graph.value(ref)
     coords = root_vars(len(ts.domain.root)) if isinstance(start.attrs, ReduceAttrs) else ts.coords
@@ -153,11 +153,11 @@ def parallelize_like(
         ref: for b (grid_x): for t (block_x)      t: for b: for t
         ->                                         t: for b (grid_x): for t (block_x)
     """
-    like = hand.entry(ref).domain.loop[:axes]
+    like = hand.peek(ref).domain.loop[:axes]
     for name in targets:
-        ts = hand.entry(name)
         if name == ref:
             continue
+        ts = hand.entry(name)
         for j, wanted in _pairs(ts.domain.loop, like):
             if kinds is not None and wanted not in kinds:
                 continue

@@ -135,8 +135,8 @@ def rfactor(hand: HandSchedule, name: str, axes: Sequence[int]) -> str:
 
         t = sum(x over o, i)   --rfactor o-->   t_rf = sum(x over o); t = sum(t_rf over i)
     """
-    graph, value = hand.graph, hand.graph.value(name)
-    ts = hand.entry(name)
+    graph, ts = hand.graph.copy(), hand.entry(name)
+    value = graph.value(name)
     if not isinstance(value.attrs, ReduceAttrs):
         raise ScheduleError(f"rfactor: it is a {value.op}; a reduction is needed")
     first = _first_stage(ts, axes)
@@ -151,6 +151,7 @@ def rfactor(hand: HandSchedule, name: str, axes: Sequence[int]) -> str:
     attrs = ReduceAttrs(tuple(i for i, axis in enumerate(rest) if axis in reduced))
     graph.replace_attrs(name, attrs)
     graph.replace_operand(name, 0, stage)
+    hand.graph = graph
     hand.tensors[stage] = _stage_schedule(graph, stage, ts, view.ids)
     second = _stage_schedule(graph, name, ts, rest)
     hand.tensors[name] = replace(second, position=ts.position, memory=ts.memory)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, MemoryType, ParallelType
+from fuser.core.errors import ScheduleError
 from fuser.schedule.kinds import LoadStoreOpType
 
 pytestmark = pytest.mark.unit
@@ -386,3 +387,39 @@ def test_automatic_and_manual_programs_live_side_by_side():
     by_hand = fd.manual_execute([data], backend="interpret")
     automatic = fd.execute([data], backend="interpret")
     np.testing.assert_array_equal(by_hand[0], automatic[0])
+
+
+def test_refused_directives_leave_no_trace():
+    """Not even the loops that a first directive gives to an expression."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        a = fd.ops.exp(x)
+        y = fd.ops.sum(a, [0, 1])
+        fd.add_output(y)
+    y.reorder({0: 1})
+    y.merge(0, 1)
+    y.split(0, 4)
+    size = len(fd.hand.graph)
+    for refused in (
+        lambda: a.split(7, 2),
+        lambda: a.set_memory_type(MemoryType.global_),
+        lambda: a.inline_at(y, 9),
+        lambda: a.axis(0).parallelize(P.vectorize),
+        lambda: y.rfactor([0]),
+        lambda: fd.sched.transform_like(a, [x]),
+    ):
+        with pytest.raises(ScheduleError):
+            refused()
+    assert len(fd.hand.graph) == size
+    assert set(fd.hand.tensors) == {"y"}
+    fd.validate([np.arange(15, dtype=np.float32).reshape(3, 5)], manual=True, backend="interpret")
+
+
+def test_looking_gives_no_loops():
+    fd, x, m, y = define()
+    e = x.cache_after()
+    assert [axis.extent for axis in e.loop_axes] == ["x_size0", "x_size1"]
+    assert m.schedule.position == 0
+    fd.sched.transform_like(m)
+    assert set(fd.hand.tensors) == {"x_cache", "y"}
+    assert y.loop_axes[0].extent == "x_size0"

@@ -275,6 +275,16 @@ def test_inlining_into_a_stranger(f):
     refused("a: inline_at: b does not read it; one of y is needed", a.inline_at, b, 1)
 
 
+def test_inlining_into_an_expression():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        a = fd.ops.neg(x)
+        b = fd.ops.relu(a)
+        fd.add_output(fd.ops.add(b, 1.0))
+    refused("a: inline_at: b owns no loops; needed an output, a reduction, a cache or",
+            a.inline_at, b, 1)  # fmt: skip
+
+
 def test_mismatched_extents(f):
     f.z.split(0, 4)
     refused("y: computed inside axis 0 of z_out, which has extent (x_size0 + 3) / 4, but its own "

@@ -1,0 +1,21 @@
+"""The page on scheduling: its programs run."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.unit
+
+PAGE = Path(__file__).parents[2] / "docs" / "schedule.md"
+
+
+def test_programs_of_the_page():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert len(blocks) == 2
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert names["out"].shape == (70, 100)
+    np.testing.assert_array_equal(names["out"], 1)
