@@ -5,7 +5,16 @@ from __future__ import annotations
 from fuser.codegen.env import template
 from fuser.codegen.prelude import prelude_for, words
 from fuser.core.expr import Const, to_c
-from fuser.kir.core import Kernel, Param, ScalarParam, SharedArray, SizeParam, Stmt, TensorParam
+from fuser.kir.core import (
+    Kernel,
+    Param,
+    ScalarParam,
+    SharedArray,
+    SizeParam,
+    Stmt,
+    TensorMapParam,
+    TensorParam,
+)
 from fuser.kir.verify import verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
@@ -62,6 +71,8 @@ def _param(p: Param) -> str:
             return f"const {dtype.cuda} {name}"
         case SizeParam(name):
             return f"const idx {name}"
+        case TensorMapParam(name=name):
+            return f"const __grid_constant__ CUtensorMap {name}"
 
 
 def _wrapped(params: list[str], indent: int) -> str:

@@ -7,9 +7,17 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from fuser.core.dtypes import DataType
-from fuser.core.expr import BinOp, Const, Expr, Select, Var, to_c
+from fuser.core.expr import ZERO, BinOp, Const, Expr, Select, Var, to_c
 from fuser.core.unroll import Unroll
-from fuser.kir.core import Kernel, Param, ScalarParam, SizeParam, Stmt, TensorParam
+from fuser.kir.core import (
+    Kernel,
+    Param,
+    ScalarParam,
+    SizeParam,
+    Stmt,
+    TensorMapParam,
+    TensorParam,
+)
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.text import bare, value_to_c
 
@@ -42,6 +50,18 @@ def _param(p: Param) -> str:
             return f"{name}: {dtype.short}"
         case SizeParam(name):
             return f"{name}: size"
+        case TensorMapParam():
+            return _tensor_map(p)
+
+
+def _tensor_map(p: TensorMapParam) -> str:
+    dims, strides = _extents(p.dims), _extents(p.strides_bytes)
+    start = f" from element {to_c(p.offset_elems)}" if p.offset_elems != ZERO else ""
+    steps = f", element strides {list(p.element_strides)}" if set(p.element_strides) > {1} else ""
+    return (
+        f"{p.name}: tensor map of {p.tensor}{start}, {p.dtype.short}[{dims}] innermost first, "
+        f"strides [{strides}] bytes, box {list(p.box)}{steps}, swizzle {p.swizzle}"
+    )
 
 
 def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:

@@ -12,13 +12,14 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Expr
 from fuser.core.unroll import Unroll
+from fuser.kir.tensor_map import TensorMapParam
 
 if TYPE_CHECKING:
     from fuser.sim.machine import Agent, Machine, Wait
 
 __all__ = [
     "GRID_1", "Context", "IndexType", "Kernel", "Mode", "Param", "Render", "ScalarParam",
-    "SharedArray", "SizeParam", "Stmt", "TensorParam", "Unroll", "walk_stmts",
+    "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll", "walk_stmts",
 ]  # fmt: skip
 
 Context: TypeAlias = Mapping[str, str | int]
@@ -64,7 +65,7 @@ class SizeParam:
     name: str
 
 
-Param: TypeAlias = TensorParam | ScalarParam | SizeParam
+Param: TypeAlias = TensorParam | ScalarParam | SizeParam | TensorMapParam
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,14 @@ class Kernel:
     min_blocks: int = 0
 
     def verify(self) -> None:
-        """Raise `VerifyError` on duplicate names or an empty block."""
+        """Raise `VerifyError` on duplicate names, a map of no tensor or an empty block."""
         names = [p.name for p in self.params] + [s.name for s in self.shared]
         if len(set(names)) != len(names):
             raise VerifyError(f"kernel {self.name}: duplicate names in {names}")
+        tensors = {p.name for p in self.params if isinstance(p, TensorParam)}
+        for p in self.params:
+            if isinstance(p, TensorMapParam) and p.tensor not in tensors:
+                raise VerifyError(f"kernel {self.name}: {p.label}; needed one of {sorted(tensors)}")
         if ZERO in self.block:
             raise VerifyError(f"kernel {self.name}: block {self.block} has no threads")
 

@@ -15,6 +15,7 @@ from fuser.runtime.driver import synchronize
 from fuser.runtime.launch import LaunchRecord
 from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver
 from fuser.runtime.plan import Layout, Plan, Roles
+from fuser.runtime.tensor_map import encode_planned
 
 Arrays: TypeAlias = dict[str, tuple[Any, ArrayView]]
 
@@ -145,6 +146,8 @@ class Job:
                 zero(views[name], nbytes, stream, f"buffer {name}")
         values = self.values
         values.update((name, view.pointer) for name, view in views.items())
+        for planned in self.plan.maps:
+            values[planned.argument] = encode_planned(planned, values[planned.param.tensor])
         for record, names, extents in zip(
             self.records, roles.arguments, self.plan.launches, strict=True
         ):

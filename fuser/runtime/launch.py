@@ -14,18 +14,19 @@ from typing import Any, Literal, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import LaunchError
+from fuser.kir.tensor_map import MAP_ALIGN_BYTES, MAP_BYTES
 from fuser.runtime.driver import Function, check, driver
 
 ArgKind: TypeAlias = Literal[
-    "pointer", "bool", "i8", "u8", "u16", "i32", "i64", "f32", "f64"
+    "pointer", "bool", "i8", "u8", "u16", "i32", "i64", "f32", "f64", "tensor_map"
 ]  # u16 and u8 also carry the bits of 2-byte and 1-byte floats
 Dim3: TypeAlias = tuple[int, int, int]
 
-_SLOT_BYTES = 8
-_FORMAT: dict[ArgKind, str] = {
+_FORMAT: dict[ArgKind, str] = {  # a slot is a multiple of 8 bytes
     "pointer": "Q", "bool": "?7x", "i8": "b7x", "u8": "B7x", "u16": "H6x",
-    "i32": "i4x", "i64": "q", "f32": "f4x", "f64": "d",
+    "i32": "i4x", "i64": "q", "f32": "f4x", "f64": "d", "tensor_map": f"{MAP_BYTES}s",
 }  # fmt: skip
+_ALIGN: dict[ArgKind, int] = {"tensor_map": MAP_ALIGN_BYTES}  # 8 bytes for all others
 
 GRID_LIMIT: Dim3 = (2**31 - 1, 65535, 65535)
 BLOCK_LIMIT: Dim3 = (1024, 1024, 64)
@@ -129,7 +130,9 @@ class LaunchRecord:
 
 
 class ArgumentSlots:
-    """Eight bytes per argument and the ``void**`` array pointing at them.
+    """Aligned memory for every argument and the ``void**`` array pointing at it.
+
+    Eight bytes each, tensor maps 128 bytes at a multiple of 64.
 
     Attributes
     ----------
@@ -139,12 +142,12 @@ class ArgumentSlots:
 
     def __init__(self, kinds: Sequence[ArgKind]) -> None:
         self.kinds = tuple(kinds)
-        count = len(self.kinds)
-        self._struct = struct.Struct("<" + "".join(_FORMAT[kind] for kind in self.kinds))
-        self.memory = ctypes.create_string_buffer(max(1, count) * _SLOT_BYTES)
+        layout, offsets = _slot_layout(self.kinds)
+        self._struct = struct.Struct(layout)
+        self.memory = _aligned_memory(self._struct.size)
         start = ctypes.addressof(self.memory)
-        self._array = (ctypes.c_void_p * count)(*(start + _SLOT_BYTES * i for i in range(count)))
-        self.address = ctypes.addressof(self._array) if count else 0
+        self._array = (ctypes.c_void_p * len(offsets))(*(start + at for at in offsets))
+        self.address = ctypes.addressof(self._array) if offsets else 0
 
     def pack(self, kernel: str, values: Sequence[Any]) -> None:
         """Write `values` into the slots."""
@@ -155,6 +158,24 @@ class ArgumentSlots:
                 f"kernel {kernel}: arguments {tuple(values)} do not fit ({error}); "
                 f"needed {self.kinds}"
             ) from error
+
+
+def _slot_layout(kinds: Sequence[ArgKind]) -> tuple[str, list[int]]:
+    """Return the ``struct`` format of all slots and where each one begins."""
+    layout, offsets, end = "<", list[int](), 0
+    for kind in kinds:
+        padding = -end % _ALIGN.get(kind, 8)
+        layout += f"{padding}x{_FORMAT[kind]}" if padding else _FORMAT[kind]
+        offsets.append(end + padding)
+        end = struct.calcsize(layout)
+    return layout, offsets
+
+
+def _aligned_memory(nbytes: int) -> ctypes.Array[ctypes.c_char]:
+    """Return zeroed memory that begins at a multiple of a tensor map's alignment."""
+    block = ctypes.create_string_buffer(nbytes + MAP_ALIGN_BYTES)
+    start = -ctypes.addressof(block) % MAP_ALIGN_BYTES
+    return (ctypes.c_char * nbytes).from_buffer(block, start)
 
 
 def check_extents(function: Function, grid: Dim3, block: Dim3) -> None:

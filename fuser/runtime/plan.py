@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from fuser.core.expr import Expr, evaluate
-from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorParam
+from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorMapParam, TensorParam
 from fuser.kir.program import Buffer, Program
+from fuser.kir.tensor_map import Encoding, bind
 from fuser.runtime.launch import ArgKind, Dim3, scalar_kind
 from fuser.runtime.memory import span_elems
 
@@ -28,11 +29,39 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedMap:
+    """A tensor map of which only the tensor's address is not known yet.
+
+    Attributes
+    ----------
+    argument
+        Its name among `Roles.arguments`.
+    at_zero
+        What would be encoded if the tensor began at address 0.
+    """
+
+    argument: str
+    param: TensorMapParam
+    at_zero: Encoding
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What the size variables alone decide: launch extents (None: nothing to do), buffers."""
+    """What the size variables alone decide.
+
+    Attributes
+    ----------
+    launches
+        Grid and block of each kernel; None where there is nothing to do.
+    layouts
+        Of the buffers.
+    maps
+        Tensor maps of the kernels that are launched.
+    """
 
     launches: tuple[tuple[Dim3, Dim3] | None, ...]
     layouts: Mapping[str, Layout]
+    maps: tuple[PlannedMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +71,7 @@ class Roles:
     Attributes
     ----------
     arguments
-        Names of each kernel's parameters, in order.
+        Names of each kernel's parameters, in order; of a tensor map, `map_argument`.
     returned
         Buffers the caller receives.
     copies
@@ -71,11 +100,22 @@ def roles_of(program: Program) -> Roles:
     }
     return Roles(
         buffers=buffers,
-        arguments=tuple(tuple(p.name for p in kernel.params) for kernel in program.kernels),
+        arguments=tuple(
+            tuple(
+                map_argument(kernel, p) if isinstance(p, TensorMapParam) else p.name
+                for p in kernel.params
+            )
+            for kernel in program.kernels
+        ),
         returned=tuple(returned),
         copies=copies,
         changed=frozenset(written | {target for _, target in copies}) - set(buffers),
     )
+
+
+def map_argument(kernel: Kernel, param: TensorMapParam) -> str:
+    """Return a name that tells tensor maps of different kernels apart."""
+    return f"{kernel.name}/{param.name}"
 
 
 def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
@@ -94,7 +134,13 @@ def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
         )
         for buffer in program.buffers
     }
-    return Plan(tuple(launches), layouts)
+    maps = tuple(
+        PlannedMap(map_argument(kernel, param), param, bind(param, env, 0))
+        for kernel, extent in zip(program.kernels, launches, strict=True)
+        for param in kernel.params
+        if isinstance(param, TensorMapParam) and extent is not None
+    )
+    return Plan(tuple(launches), layouts, maps)
 
 
 def param_kinds(kernel: Kernel) -> tuple[ArgKind, ...]:
@@ -108,4 +154,6 @@ def param_kinds(kernel: Kernel) -> tuple[ArgKind, ...]:
                 kinds.append(scalar_kind(param.dtype))
             case SizeParam():
                 kinds.append(kernel.index)
+            case TensorMapParam():
+                kinds.append("tensor_map")
     return tuple(kinds)

@@ -11,6 +11,7 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct f8e4m3 { u8 bits; };
 struct f8e5m2 { u8 bits; };
+struct alignas(64) CUtensorMap { u64 opaque[16]; };
 
 #define INF_F32 __int_as_float(0x7f800000)
 #define NAN_F32 __int_as_float(0x7fc00000)
