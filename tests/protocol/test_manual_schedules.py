@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from manual_schedules import CASES, run_checked
+from manual_schedules import CASES, run_checked, tensor
 
+from fuser import DataType, FusionDefinition
 from fuser.api.validate import compare, tolerance
 from fuser.fusion.reference import evaluate
 
@@ -32,3 +33,22 @@ def test_checked(case, which, rng):
             expected = precise[output.value]
             allowed = tolerance(fd.fusion, output, expected, rounded[output.value])
             compare(output.value, np.asarray(got), expected, allowed)
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", ["Int32", "Bool", "UInt8", "BFloat16", "Float8_e4m3fn", "Double"])
+def test_rfactor_of_every_dtype(op, dtype, rng):
+    """The padding of a split that does not divide is the identity of the accumulator."""
+    kind = DataType[dtype]
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, kind)
+        s = getattr(fd.ops, op)(x, [0])
+        fd.add_output(s)
+    s.split(0, 4)
+    s.split(0, 2)
+    s.reorder({3: 0})
+    part = s.rfactor([1, 3])
+    part.inline_at(s, 1)
+    signed = rng.standard_normal((11, 3)) * 2
+    data = (signed if kind.is_float else np.abs(signed)).astype(kind.np)
+    fd.validate([data], manual=True, backend="interpret")
