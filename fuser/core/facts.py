@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -9,6 +10,9 @@ from typing import assert_never
 from fuser.core import linear
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, conjuncts, variables
 from fuser.core.linear import UNIT, Linear, Monomial
+
+SHIFTED_FACTORS = 5
+"""Products of more sizes are not expanded by `shift_sizes`, which doubles a term per factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,48 @@ def atoms_non_negative(mono: Monomial, facts: Facts) -> bool:
         isinstance(a, Var) or (isinstance(a, BinOp) and a.op not in ("-", "+", "min", "max", "*"))
         for a in mono
     ) and not any(facts.is_signed(a) for a in mono)
+
+
+def is_non_negative(a: Linear, facts: Facts) -> bool:
+    """Return whether `a`, which mentions no index variable, is known to be 0 or more."""
+    if outweighed(a, facts):
+        return True
+    if any(len(mono) > SHIFTED_FACTORS for mono in a):
+        return False
+    return all(c >= 0 for c in shift_sizes(a, facts).values())
+
+
+def outweighed(a: Linear, facts: Facts) -> bool:
+    """Return whether each negative term divides a positive one that outweighs it: ``m * n - n``.
+
+    Decides most bounds at a cost that does not grow with the rank, unlike `shift_sizes`.
+    """
+    left = {mono: c for mono, c in a.items() if c > 0}
+    for mono, c in a.items():
+        if c > 0:
+            continue
+        for larger, available in left.items():
+            factor = least_quotient(larger, mono, facts)
+            if factor and available * factor + c >= 0:
+                left[larger] = available + c // factor
+                break
+        else:
+            return False
+    return True
+
+
+def least_quotient(larger: Monomial, mono: Monomial, facts: Facts) -> int:
+    """Return the smallest value of ``larger / mono``; 0 when that is not a product of sizes."""
+    extra = Counter(larger)
+    extra.subtract(mono)
+    least = 1
+    for atom, power in extra.items():
+        if power == 0:
+            continue
+        if power < 0 or not isinstance(atom, Var) or atom.name in facts.ranges:
+            return 0
+        least *= facts.multiples.get(atom.name, 1) ** power
+    return least if not any(facts.is_signed(atom) for atom in larger) else 0
 
 
 def shift_sizes(a: Linear, facts: Facts) -> Linear:

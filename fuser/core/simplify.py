@@ -26,8 +26,8 @@ from fuser.core.expr import (
 from fuser.core.facts import (
     Facts,
     atoms_non_negative,
+    is_non_negative,
     mentions,
-    shift_sizes,
     variables_are_sizes,
 )
 from fuser.core.linear import UNIT, Linear, Monomial
@@ -354,8 +354,7 @@ def _bounded_below(a: Linear, facts: Facts) -> bool:
         if term is None:
             return False
         low = linear.add(low, term)
-    shifted = shift_sizes(_rejoin(low, facts), facts)
-    return all(c >= 0 for c in shifted.values())
+    return is_non_negative(_rejoin(low, facts), facts)
 
 
 def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | None:

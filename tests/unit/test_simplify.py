@@ -13,11 +13,13 @@ from fuser.core.expr import (
     Var,
     ceil_div,
     evaluate,
+    product,
     less,
     maximum,
     minimum,
     select,
 )
+from fuser.core.facts import is_non_negative
 from fuser.core.simplify import (
     Facts,
     coefficient_of,
@@ -191,3 +193,13 @@ def test_a_nested_division_by_a_quotient_without_rest_is_one_division():
     assert simplify(Var("i") // (N // 8) // 8, facts) == Var("i") // N
     assert prove_equal(Var("i") // (N // 8) // 8, Var("i") // N, facts)
     assert not prove_equal(Var("i") // (N // 8) // 8, Var("i") // N, Facts({"i": M * N}))
+
+
+def test_bounds_of_twelve_sizes_are_decided_without_expanding_them() -> None:
+    sizes = [Var(f"x_size{d}") for d in range(12)]
+    facts = Facts({"i": product(tuple(sizes))}, {"x_size3": 4})
+    smaller = product(tuple(sizes[1:]))
+    assert is_non_negative({tuple(sizes): 1, tuple(sizes[1:]): -1}, facts)
+    assert is_non_negative({tuple(sizes): 1, tuple(sizes[4:]): -4}, facts)
+    assert not is_non_negative({tuple(sizes): 1, tuple(sizes[1:]): -2}, facts)
+    assert simplify(Var("i") // smaller // sizes[0], facts) == Const(0)
