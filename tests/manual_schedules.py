@@ -241,6 +241,18 @@ def shared_in_a_loop() -> FusionDefinition:
     return fd
 
 
+def shared_by_each_block() -> FusionDefinition:
+    """A tile whose loops know nothing of the grid: every block fills its own."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[12, 20], contiguity=True)
+        e = fd.ops.exp(x)
+        y = fd.ops.mul(e, 2.0)
+        fd.add_output(y)
+        e.set_memory_type(MemoryType.shared)
+        y.axis(1).parallelize(P.grid_x)
+    return fd
+
+
 def sum_from_shared() -> FusionDefinition:
     """A reduction whose operand waits in shared memory; rows over blocks, columns over threads."""
     with FusionDefinition() as fd:
@@ -445,6 +457,7 @@ CASES = (
     Case("transpose_swizzled", transpose(True), MATRICES),
     Case("transpose_allocation", transpose(False, True), MATRICES),
     Case("shared_in_a_loop", shared_in_a_loop, (((1, 64),), ((5, 64),), ((27, 64),))),
+    Case("shared_by_each_block", shared_by_each_block, (((12, 20),),)),
     Case("sum_from_shared", sum_from_shared, (((1, 100),), ((6, 100),))),
     Case("sum_serial", sum_serial, ROWS),
     Case("max_warp", sum_threads(32), ROWS),

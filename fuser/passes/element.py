@@ -77,6 +77,8 @@ class ElementLowering:
         guard = all_of(scope.guard, inside, *(Var(b.flag) for b in last))
         if ts.memory is not MemoryType.local:
             chosen = scope.hardware.union(*(b.kinds for b in last))
+            if ts.memory is MemoryType.shared:
+                chosen |= set(GRID)  # every block has its own
             guard = all_of(guard, self.state.elsewhere(chosen))
         return guard_of(guard, scope.facts)
 
