@@ -13,10 +13,10 @@ from fuser.core.expr import (
     Var,
     ceil_div,
     evaluate,
-    product,
     less,
     maximum,
     minimum,
+    product,
     select,
 )
 from fuser.core.facts import is_non_negative
