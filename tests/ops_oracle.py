@@ -291,4 +291,5 @@ def next_float(a: float, b: float, bits: int) -> float:
     outward = (b > a) == (a > 0)
     at_power = abs(mantissa) == 0.5 and not outward
     step = max(math.ldexp(1.0, exponent - 24 - at_power), step)
-    return a + (step if b > a else -step)
+    stepped = a + (step if b > a else -step)
+    return stepped if stepped else math.copysign(0.0, a)
