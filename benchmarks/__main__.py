@@ -27,11 +27,15 @@ def main() -> int:
     if not device_available():
         print("no CUDA device: nothing was timed; the runner needs a Hopper GPU")
         return 2
-    rows = run(options.names, [p for p in options.peers.split(",") if p], options.repetitions)
+    peers = [p for p in options.peers.split(",") if p]
+    rows, ceilings = run(options.names, peers, options.repetitions)
     print_table(rows)
+    for name, gbps in ceilings.items():
+        print(f"ceiling {name:20s} {gbps:8.1f} GB/s")
     if options.json:
+        found = {"machine": machine(options.commit), "ceilings": ceilings, "rows": rows}
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"machine": machine(options.commit), "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
@@ -56,8 +60,17 @@ def machine(commit: str | None) -> dict[str, str]:
     }
 
 
-def run(names: list[str], peers: list[str], repetitions: int) -> list[dict[str, Any]]:
-    """Check and time every workload; return one row per (workload, implementation)."""
+def run(
+    names: list[str], peers: list[str], repetitions: int
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Check and time every workload.
+
+    Returns
+    -------
+    tuple
+        One row per (workload, implementation), and the GB/s of every ceiling: the mean of a
+        measurement before and one after the workloads.
+    """
     from benchmarks.ceilings import CEILINGS
     from benchmarks.timing import Timer
     from benchmarks.workloads import WORKLOADS, moved_bytes
@@ -80,11 +93,12 @@ def run(names: list[str], peers: list[str], repetitions: int) -> list[dict[str, 
             )  # fmt: skip
             del outputs
     after = {name: measure(timer) for name, measure in CEILINGS.items()}
+    ceilings = {name: round(statistics.mean((before[name], after[name])), 1) for name in CEILINGS}
     for row in rows:
-        ceiling = statistics.mean((before[row["ceiling"]], after[row["ceiling"]]))
-        row["ceiling_GBps"] = round(ceiling, 1)
+        ceiling = ceilings[row["ceiling"]]
+        row["ceiling_GBps"] = ceiling
         row["of_ceiling"] = round(row["GBps"] / ceiling, 4)
-    return rows
+    return rows, ceilings
 
 
 def as_tuple(outputs: Any) -> tuple[Any, ...]:
