@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.api.shape_class import ShapeClass
+from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
 from fuser.fusion.graph import FusionGraph
@@ -15,7 +16,7 @@ from fuser.kir.program import Buffer, OutputBinding, Program
 from fuser.passes.layout import Layout, contiguous_strides
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
-from fuser.schedule.recipes import Problem, choose, choose_whole
+from fuser.schedule.recipes import Problem, candidates, choose_whole
 from fuser.schedule.schedule import Schedule
 from fuser.schedule.segment import Segment, segment, whole
 
@@ -122,13 +123,29 @@ def problem_of(build: Build, part: Segment) -> Problem:
 def lower_segment(
     build: Build, part: Segment, schedule: Schedule | None, name: str
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
-    """Lower one segment, scheduled by the first recipe that takes it unless it is already."""
-    if schedule is None:
-        schedule = choose(problem_of(build, part))
+    """Lower one segment, by the first recipe whose schedule works unless it has one already."""
+    if schedule is not None:
+        return lower_scheduled(build, part, part.graph, schedule, name)
+    failed: list[str] = []
+    for graph, candidate in candidates(problem_of(build, part)):
+        try:
+            return lower_scheduled(build, part, graph, candidate, name)
+        except ScheduleError as error:
+            failed.append(f"{candidate.recipe}: {error}")
+    stores = ", ".join(o.value for o in part.graph.outputs)
+    raise ScheduleError(
+        f"fusion of {stores}: no recipe takes it; {'; '.join(failed) or 'none fits'}"
+    )
+
+
+def lower_scheduled(
+    build: Build, part: Segment, graph: FusionGraph, schedule: Schedule, name: str
+) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """Lower a segment under a schedule; `graph` is its graph with the schedule's caches."""
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     return lower(
-        name, part.graph, schedule, segment_layouts(build, part), build.facts, build.cls.index,
-        header, build.observers,
+        name, graph, schedule, segment_layouts(build, part), build.facts, build.cls.index, header,
+        build.observers,
     )  # fmt: skip
 
 

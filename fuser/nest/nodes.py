@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fuser.core.errors import VerifyError
-from fuser.core.expr import Expr
+from fuser.core.expr import ZERO, Expr
 from fuser.core.simplify import Facts
 from fuser.core.unroll import Unroll
 from fuser.fusion.graph import FusionGraph
+from fuser.schedule.circular import CircularBuffer
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.schedule import Schedule
 
@@ -54,16 +55,112 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for var in [0, extent)``, executed by what `parallel` says."""
+    """``for var in [start, extent)``, executed by what `parallel` says.
+
+    Attributes
+    ----------
+    label
+        What the loop is in a pipeline: ``"prologue"``, ``"main"``...
+    """
 
     var: str
     extent: Expr
     parallel: ParallelType
     unroll: Unroll
     body: tuple[NestNode, ...]
+    start: Expr = ZERO
+    label: str = ""
 
 
-NestNode: TypeAlias = Loop | Compute | Allocate | Sync
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A circular-buffered loop: its tensors share stages and barriers.
+
+    Attributes
+    ----------
+    name
+        Prefix of its barriers.
+    tensors
+        The buffered tensors, all filled in the same trip.
+    trips
+        Trips of the loop, N; of all its loops together if it goes on across an outer one.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    buffer: CircularBuffer
+    trips: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class InitRing:
+    """Pre-prologue: initialise the barriers of every stage."""
+
+    ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class InvalRing:
+    """Post-epilogue: nobody waits any more; give the barriers' memory back."""
+
+    ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Wait until the stage of `trip` is free."""
+
+    ring: Ring
+    trip: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Issue the copies of `trip` into its stage and announce them on its full barrier."""
+
+    ring: Ring
+    trip: Expr
+    body: tuple[NestNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until the stage of `trip` is full."""
+
+    ring: Ring
+    trip: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the stage of `trip` back: this thread has read it."""
+
+    ring: Ring
+    trip: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class WarpRoles:
+    """Two groups of warps run concurrently: `producer` fills, `consumer` computes."""
+
+    ring: Ring
+    producer: tuple[NestNode, ...]
+    consumer: tuple[NestNode, ...]
+
+
+RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release
+NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | WarpRoles
+
+
+def children(node: NestNode) -> tuple[tuple[NestNode, ...], ...]:
+    """Return the bodies nested in a node."""
+    match node:
+        case Loop(body=body) | Fill(body=body):
+            return (body,)
+        case WarpRoles(producer=producer, consumer=consumer):
+            return producer, consumer
+        case _:
+            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +196,6 @@ def walk(
     """Yield ``(enclosing loops, node)`` for every node, in program order."""
     for node in body:
         yield path, node
-        if isinstance(node, Loop):
-            yield from walk(node.body, (*path, node))
+        inner = (*path, node) if isinstance(node, Loop) else path
+        for nested in children(node):
+            yield from walk(nested, inner)

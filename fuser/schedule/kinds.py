@@ -53,9 +53,18 @@ class MemoryType(Enum):
 
 
 class LoadStoreOpType(Enum):
-    """How a cache tensor is copied."""
+    """How a cache tensor is copied.
+
+    ``tma`` copies boxes through a tensor map, ``bulk`` contiguous bytes without one.
+    """
 
     set = "set"
     load_matrix = "load_matrix"
     cp_async = "cp_async"
     tma = "tma"
+    bulk = "bulk"
+
+    @property
+    def is_async_proxy(self) -> bool:
+        """Whether the copy engine writes shared memory, not the threads."""
+        return self in (LoadStoreOpType.tma, LoadStoreOpType.bulk)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fuser.core.expr import Expr, Var
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Value
+from fuser.schedule.circular import CircularBuffer
 from fuser.schedule.domain import LoopDomain
-from fuser.schedule.kinds import LoadStoreOpType, MemoryType
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 
 
 @dataclass(slots=True)
@@ -38,6 +39,8 @@ class TensorSchedule:
         Tensor whose dimensions the root is; None: the tensor's own.
     same_loops_as
         Tensor whose loops this one is computed in: several outputs of one kernel.
+    circular
+        The circular-buffer directive, if any.
     """
 
     domain: LoopDomain
@@ -48,6 +51,23 @@ class TensorSchedule:
     allocation: tuple[int, ...] | None = None
     root_of: str | None = None
     same_loops_as: str | None = None
+    circular: CircularBuffer | None = None
+
+    @property
+    def trip_axes(self) -> tuple[int, ...]:
+        """Loop axes over whose trips a circular buffer runs, outermost first.
+
+        Pipelined: the innermost serial axis left of the compute-at position. Warp-specialised: all
+        serial axes left of it, so that the ring goes on across the trips of the outer ones.
+        """
+        serial = tuple(
+            j
+            for j, axis in enumerate(self.domain.loop[: self.position])
+            if axis.parallel is ParallelType.serial
+        )
+        if self.circular is None or not serial:
+            return ()
+        return serial if self.circular.is_specialized else serial[-1:]
 
 
 def root_vars(rank: int) -> tuple[Expr, ...]:

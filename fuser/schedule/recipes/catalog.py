@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
-from fuser.core.errors import ScheduleError
+from fuser.fusion.graph import FusionGraph
 from fuser.schedule.recipes.pointwise import pointwise
 from fuser.schedule.recipes.problem import Problem
 from fuser.schedule.recipes.reduction import reduction
@@ -31,13 +32,14 @@ def choose_whole(problem: Problem) -> Schedule | None:
     return None
 
 
-def choose(problem: Problem) -> Schedule:
-    """Return the schedule of the first recipe that takes the problem."""
+def candidates(problem: Problem) -> Iterator[tuple[FusionGraph, Schedule]]:
+    """Yield ``(graph, schedule)`` of every recipe that takes the problem, the preferred one first.
+
+    A recipe may insert caches, so each gets a graph of its own. A schedule whose lowering fails
+    (a tile that a reshape cuts through, say) gives way to the next.
+    """
     for recipe in CATALOG:
-        schedule = recipe(problem)
+        trial = replace(problem, graph=problem.graph.copy())
+        schedule = recipe(trial)
         if schedule is not None:
-            return schedule
-    names = ", ".join(v.name for v in problem.stores)
-    raise ScheduleError(
-        f"fusion of {names}: no recipe takes it; tried {', '.join(r.__name__ for r in CATALOG)}"
-    )
+            yield trial.graph, schedule

@@ -1,0 +1,307 @@
+"""Clone a loop into the five loops of a circular buffer, or into warp roles.
+
+Notation: S stages, P prefetch distance, N trips, l the trip.
+
+rewrite::
+
+    for l in [0, N): load tile; use tile                                    (pipelined)
+    ->
+    pre-prologue:                     init full[S], empty[S]
+    prologue: for l in [0, min(P, N)):        fill l
+    main:     for l in [0, max(N - P, 0)):    acquire l + P; fill l + P; await l; use l; release l
+    epilogue: for l in [max(N - P, 0), N):    await l; use l
+    post-epilogue:                    inval
+
+    for l in [0, N): load tile; use tile                                    (warp-specialised)
+    ->
+    pre-prologue
+    producer: for l in [0, N): acquire l; fill l
+    consumer: for l in [0, N): await l; use l; release l
+    post-epilogue
+
+Only this file places verbs; `fuser.passes.ring` alone owns stage and parity arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ZERO, Const, Expr, Var, maximum, minimum, substitute
+from fuser.core.simplify import simplify
+from fuser.nest.build import materialised_operands
+from fuser.nest.nodes import (
+    Acquire,
+    Allocate,
+    Await,
+    Compute,
+    Fill,
+    InitRing,
+    InvalRing,
+    Loop,
+    LoopNest,
+    NestNode,
+    Release,
+    Ring,
+    WarpRoles,
+    walk,
+)
+from fuser.schedule.circular import CircularBuffer
+from fuser.schedule.kinds import MemoryType
+
+
+@dataclass(frozen=True, slots=True)
+class CircularBuffers:
+    """See the module."""
+
+    name: ClassVar[str] = "circular-buffer"
+
+    def __call__(self, nest: LoopNest) -> LoopNest:
+        """Rewrite every circular-buffered loop; the same nest when there is none."""
+        buffered = {name: ts.circular for name, ts in nest.schedule.tensors.items() if ts.circular}
+        if not buffered:
+            return nest
+        loops: dict[str, dict[str, CircularBuffer]] = {}
+        for name, buffer in buffered.items():
+            check_buffered(nest, name)
+            loops.setdefault(ring_variable(nest, name), {})[name] = buffer
+        for members in loops.values():
+            check_agreement(members)
+        cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()})
+        return replace(nest, body=cloner.body(nest.body))
+
+
+def ring_variable(nest: LoopNest, tensor: str) -> str:
+    """Return the variable of the loop whose trips a tensor's stages follow."""
+    ts = nest.schedule.tensors[tensor]
+    axes = ts.trip_axes
+    if not axes:
+        raise ScheduleError(
+            f"{tensor}: circular-buffered at compute-at position {ts.position}, and no serial loop "
+            "is left of it; inline it inside the loop whose trips it shall be buffered over"
+        )
+    for _, node in walk(nest.body):
+        if isinstance(node, Compute) and node.tensor == tensor and node.step == "assign":
+            index = node.loops[axes[0]]
+            if isinstance(index, Var):
+                return index.name
+    raise ScheduleError(f"{tensor}: circular-buffered, but its loop has been rewritten already")
+
+
+def check_buffered(nest: LoopNest, name: str) -> None:
+    """Raise `ScheduleError` unless a tensor is a copy of a global tensor into shared memory."""
+    value, ts = nest.graph.value(name), nest.schedule.tensors[name]
+    sources = nest.graph.operands(name)
+    if value.op != "set" or len(sources) != 1:
+        raise ScheduleError(
+            f"{name}: circular-buffered, but defined by {value.op}; needed a copy made by "
+            "cache_after"
+        )
+    if ts.memory is not MemoryType.shared:
+        raise ScheduleError(
+            f"{name}: circular-buffered in {ts.memory.value} memory; needed shared memory"
+        )
+    if materialised_operands(nest.graph, nest.schedule, name):
+        raise ScheduleError(
+            f"{name}: circular-buffered, but copies {sources[0].name}, which this kernel computes; "
+            "needed an input"
+        )
+
+
+def check_agreement(members: dict[str, CircularBuffer]) -> None:
+    """Raise `ScheduleError` unless all tensors of one loop have the same options."""
+    (first, buffer), *others = members.items()
+    for name, other in others:
+        if other != buffer:
+            raise ScheduleError(
+                f"{name}: circular-buffered with {_text(other)}, but {first} on the same loop with "
+                f"{_text(buffer)}; all tensors of a loop must agree"
+            )
+
+
+def _text(buffer: CircularBuffer) -> str:
+    return f"{buffer.stages} stages, prefetch {buffer.prefetch}, {buffer.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloner:
+    nest: LoopNest
+    rings: dict[str, tuple[str, ...]]
+
+    def body(self, nodes: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
+        """Rewrite one body."""
+        result: list[NestNode] = []
+        for position, node in enumerate(nodes):
+            if not isinstance(node, Loop):
+                result.append(node)
+                continue
+            if node.var not in self.rings:
+                result.append(replace(node, body=self.body(node.body)))
+                continue
+            ring = self.ring(node)
+            if ring.buffer.is_specialized:
+                tail = self.body(nodes[position + 1 :])
+                return (*result, *self.specialized(node, ring, tail))
+            result += self.pipelined(node, ring)
+        return tuple(result)
+
+    def ring(self, loop: Loop) -> Ring:
+        """Return the ring of a loop; its name is free in the kernel."""
+        tensors = self.rings[loop.var]
+        first = self.nest.schedule.tensors[tensors[0]]
+        buffer = first.circular
+        assert buffer is not None
+        trips: Expr = Const(1)
+        for j in first.trip_axes:
+            trips = trips * first.domain.loop[j].extent
+        return Ring(tensors[0], tensors, buffer, simplify(trips, self.nest.facts))
+
+    # ---- pipelined -------------------------------------------------------------------------
+
+    def pipelined(self, loop: Loop, ring: Ring) -> tuple[NestNode, ...]:
+        """Return the five loops."""
+        allocations = tuple(n for n in loop.body if isinstance(n, Allocate))
+        mine = [a for a in allocations if a.tensor in ring.tensors]
+        rest = tuple(n for n in loop.body if n not in mine)
+        loads = keep(rest, lambda tensor: tensor in ring.tensors)
+        uses = keep(rest, lambda tensor: tensor not in ring.tensors)
+        trip, ahead = Var(loop.var), ring.buffer.prefetch
+        trips, distance = loop.extent, Const(ahead)
+        cut = maximum(trips - distance, ZERO)
+
+        def fill(at: Expr) -> Fill:
+            return Fill(ring, at, at_trip(loads, loop.var, at))
+
+        prologue = replace(
+            loop, extent=minimum(distance, trips), body=(fill(trip),), label="prologue"
+        )
+        main = replace(
+            loop,
+            extent=cut if ahead else trips,
+            body=(
+                Acquire(ring, trip + distance), fill(trip + distance), Await(ring, trip), *uses,
+                Release(ring, trip),
+            ),
+            label="main",
+        )  # fmt: skip
+        epilogue = replace(loop, start=cut, body=(Await(ring, trip), *uses), label="epilogue")
+        around = (prologue,) if ahead else ()
+        after = (epilogue,) if ahead else ()
+        return (*mine, InitRing(ring), *around, main, *after, InvalRing(ring))
+
+    # ---- warp-specialised ------------------------------------------------------------------
+
+    def specialized(
+        self, loop: Loop, ring: Ring, tail: tuple[NestNode, ...]
+    ) -> tuple[NestNode, ...]:
+        """Return the two roles; what follows the loop belongs to the consumers."""
+        trip = linear_trip(self.nest, ring)
+        mine = tuple(Allocate(t) for t in ring.tensors)
+        nested = drop_allocations(loop, set(ring.tensors))
+        inner = self.inner_variable(ring)
+        producer = keep((nested,), lambda tensor: tensor in ring.tensors)
+        consumer = keep((nested,), lambda tensor: tensor not in ring.tensors)
+
+        def fills(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
+            return (Acquire(ring, trip), Fill(ring, trip, body))
+
+        def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
+            return (Await(ring, trip), *body, Release(ring, trip))
+
+        roles = WarpRoles(
+            ring,
+            inside(producer, inner, fills),
+            (*inside(consumer, inner, uses), *tail),
+        )
+        return (*mine, InitRing(ring), roles)
+
+    def inner_variable(self, ring: Ring) -> str:
+        """Return the variable of the innermost loop over trips."""
+        ts = self.nest.schedule.tensors[ring.tensors[0]]
+        for _, node in walk(self.nest.body):
+            if isinstance(node, Compute) and node.tensor == ring.tensors[0]:
+                index = node.loops[ts.trip_axes[-1]]
+                if isinstance(index, Var):
+                    return index.name
+        raise ScheduleError(f"{ring.tensors[0]}: its loops have been rewritten already")
+
+
+def linear_trip(nest: LoopNest, ring: Ring) -> Expr:
+    """Return the trip number across all loops of a ring."""
+    name = ring.tensors[0]
+    ts = nest.schedule.tensors[name]
+    for _, node in walk(nest.body):
+        if isinstance(node, Compute) and node.tensor == name:
+            return ring_trip(ts.trip_axes, node.loops, [d.extent for d in ts.domain.loop])
+    raise ScheduleError(f"{name}: is not computed in this nest")
+
+
+def ring_trip(axes: tuple[int, ...], loops: tuple[Expr, ...], extents: list[Expr]) -> Expr:
+    """Return the row-major number of the trip with these loop indices."""
+    trip: Expr = ZERO
+    for j in axes:
+        trip = trip * extents[j] + loops[j]
+    return trip
+
+
+# ---- cloning -------------------------------------------------------------------------------------
+
+
+def keep(nodes: tuple[NestNode, ...], wanted: Callable[[str], bool]) -> tuple[NestNode, ...]:
+    """Return a copy with only the statements of wanted tensors; empty loops vanish."""
+    result: list[NestNode] = []
+    for node in nodes:
+        match node:
+            case Loop(body=body):
+                inner = keep(body, wanted)
+                if inner:
+                    result.append(replace(node, body=inner))
+            case Compute(tensor=tensor) | Allocate(tensor=tensor):
+                if wanted(tensor):
+                    result.append(node)
+            case _:
+                result.append(node)
+    return tuple(result)
+
+
+def at_trip(nodes: tuple[NestNode, ...], var: str, trip: Expr) -> tuple[NestNode, ...]:
+    """Return a copy whose statements belong to another trip of loop `var`."""
+    result: list[NestNode] = []
+    for node in nodes:
+        match node:
+            case Loop(body=body):
+                result.append(replace(node, body=at_trip(body, var, trip)))
+            case Compute(loops=loops):
+                moved = tuple(substitute(e, {var: trip}) for e in loops)
+                result.append(replace(node, loops=moved))
+            case _:
+                result.append(node)
+    return tuple(result)
+
+
+def drop_allocations(loop: Loop, tensors: set[str]) -> Loop:
+    """Return a loop without the allocations of `tensors`, at any depth."""
+    body: list[NestNode] = []
+    for node in loop.body:
+        if isinstance(node, Allocate) and node.tensor in tensors:
+            continue
+        body.append(drop_allocations(node, tensors) if isinstance(node, Loop) else node)
+    return replace(loop, body=tuple(body))
+
+
+def inside(
+    nodes: tuple[NestNode, ...],
+    var: str,
+    wrap: Callable[[tuple[NestNode, ...]], tuple[NestNode, ...]],
+) -> tuple[NestNode, ...]:
+    """Return a copy in which the body of loop `var` is wrapped."""
+    result: list[NestNode] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            body = wrap(node.body) if node.var == var else inside(node.body, var, wrap)
+            result.append(replace(node, body=body))
+        else:
+            result.append(node)
+    return tuple(result)

@@ -1,0 +1,94 @@
+"""The circular-buffer directive: how many stages, how far ahead, by whom they are filled.
+
+Source: `circular_buffering` in docs/circular_buffer.md. A loop that carries the directive is cloned
+into prologue, main loop and epilogue (or into warp roles) by `fuser.passes.circular_buffer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fuser.core.errors import ScheduleError
+from fuser.schedule.kinds import ParallelType
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """All threads compute; one of them issues the copies of later trips.
+
+    Attributes
+    ----------
+    sync
+        How a stage is found full: by the parity of its phase (one arrival by the elected thread) or
+        by the token of the thread's own arrival (every thread arrives).
+    war
+        How a stage is found free: a barrier of the block at the end of each trip, or an mbarrier
+        per stage on which readers arrive.
+    """
+
+    sync: Literal["parity", "token"] = "parity"
+    war: Literal["barrier", "mbarrier"] = "mbarrier"
+
+
+@dataclass(frozen=True, slots=True)
+class WarpSpecialized:
+    """Extra warps issue the copies; the others compute.
+
+    Attributes
+    ----------
+    on
+        Thread axis that is extended by the producer's warps.
+    num_registers
+        ``(producer, consumer)`` registers a thread after the hand-over by ``setmaxnreg``; None
+        leaves the compiler's choice.
+    """
+
+    on: ParallelType = ParallelType.block_x
+    num_registers: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.on.is_block:
+            raise ScheduleError(
+                f"WarpSpecialized: on {self.on.name}; needed block_x, block_y or block_z"
+            )
+        for count in self.num_registers or ():
+            if not 24 <= count <= 256 or count % 8:
+                raise ScheduleError(
+                    f"WarpSpecialized: {count} registers a thread; setmaxnreg takes multiples of 8 "
+                    "from 24 to 256"
+                )
+
+
+CircularBufferType: TypeAlias = Pipelined | WarpSpecialized
+
+
+@dataclass(frozen=True, slots=True)
+class CircularBuffer:
+    """The directive.
+
+    Attributes
+    ----------
+    stages
+        Buffers of the ring.
+    prefetch
+        Trips that the copies run ahead: 0 <= prefetch < stages.
+    """
+
+    stages: int
+    prefetch: int
+    type: CircularBufferType = Pipelined()
+
+    def __post_init__(self) -> None:
+        if self.stages < 1:
+            raise ScheduleError(f"circular_buffer: {self.stages} stages; at least 1 is needed")
+        if not 0 <= self.prefetch < self.stages:
+            raise ScheduleError(
+                f"circular_buffer: prefetch distance {self.prefetch} with {self.stages} stages; "
+                f"needed 0 to {self.stages - 1}"
+            )
+
+    @property
+    def is_specialized(self) -> bool:
+        """Whether warps have roles."""
+        return isinstance(self.type, WarpSpecialized)
