@@ -7,7 +7,7 @@ is computed twice only where it really is two elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,9 +15,9 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, all_of
 from fuser.core.simplify import Facts, guard_of, simplify
-from fuser.fusion.attrs import ConstantAttrs, FullAttrs, IotaAttrs, Number, SizeAttrs
+from fuser.fusion.attrs import ConstantAttrs, FullAttrs, IotaAttrs, SizeAttrs
 from fuser.fusion.graph import FusionGraph, Value
-from fuser.fusion.views import VIEW_OPS, Access, operand_access
+from fuser.fusion.views import VIEW_OPS, operand_access
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Choose, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
@@ -25,6 +25,8 @@ from fuser.kir.stmts import Define
 from fuser.ops import BY_NAME, Operand, result_type
 
 Coords = tuple[Expr, ...]
+Key = tuple[str, Coords, Expr]
+Finish = Callable[[Sequence[Scalar]], Scalar]
 
 
 class Reader(Protocol):
@@ -33,6 +35,37 @@ class Reader(Protocol):
     def __call__(self, name: str, coords: Coords, guard: Expr, facts: Facts) -> Scalar | None:
         """Return the element, or None when the value is inlined."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Element `coords` of `value`; only meaningful where `guard` holds."""
+
+    value: Value
+    coords: Coords
+    guard: Expr
+    facts: Facts
+
+    @property
+    def key(self) -> Key:
+        """What elements are shared by."""
+        return self.value.name, self.coords, self.guard
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one element is made: of which others, in order, and by what.
+
+    Attributes
+    ----------
+    pending
+        The operands not looked at yet.
+    """
+
+    operands: tuple[Wanted, ...]
+    finish: Finish
+    wanted: Wanted
+    pending: Iterator[Wanted]
 
 
 @dataclass(slots=True)
@@ -53,111 +86,151 @@ class Expander:
     read: Reader
     fresh: Callable[[str], str]
     stmts: list[Stmt] = field(default_factory=list[Stmt])
-    _done: dict[tuple[str, Coords, Expr], Scalar] = field(
-        default_factory=dict[tuple[str, Coords, Expr], Scalar]
-    )
+    _done: dict[Key, Scalar] = field(default_factory=dict[Key, Scalar])
 
     def operand(self, value: Value, k: int, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
         """Return operand `k` of `value` where the element `coords` of `value` needs it."""
-        access = operand_access(self.graph, value, k, coords)
-        return self.value(self.graph.operands(value)[k], access.coords, guard, facts)
-
-    def value(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
-        """Return element `coords` of `value`; only meaningful where `guard` holds."""
-        at = tuple(simplify(c, facts) for c in coords)
-        key = (value.name, at, guard)
-        found = self._done.get(key)
-        if found is None:
-            found = self.read(value.name, at, guard, facts)
-            if found is None:
-                found = self.compute(value, at, guard, facts)
-            self._done[key] = found
-        return found
+        wanted = self._operand(Wanted(value, coords, guard, facts), k)
+        return self._make(Plan((wanted,), _only, wanted, iter((wanted,))))
 
     def compute(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
-        """Emit the definition of an inlined value and return a reference to it."""
+        """Emit the definition of element `coords` of `value` and return a reference to it."""
+        return self._make(self._plan(Wanted(value, coords, guard, facts)))
+
+    def _make(self, root: Plan) -> Scalar:
+        """Make an element after its operands, depth first.
+
+        The stack is a list: chains of operations are longer than Python's stack is deep.
+        """
+        stack = [root]
+        while True:
+            plan = stack[-1]
+            for wanted in plan.pending:
+                if wanted.key in self._done:
+                    continue
+                found = self.read(wanted.value.name, wanted.coords, wanted.guard, wanted.facts)
+                if found is None:
+                    stack.append(self._plan(wanted))
+                    break
+                self._done[wanted.key] = found
+            else:
+                scalar = plan.finish([self._done[o.key] for o in plan.operands])
+                stack.pop()
+                if not stack:
+                    return scalar
+                self._done[plan.wanted.key] = scalar
+
+    def _plan(self, wanted: Wanted) -> Plan:
+        operands, finish = self._rule(wanted)
+        return Plan(operands, finish, wanted, iter(operands))
+
+    def _rule(self, wanted: Wanted) -> tuple[tuple[Wanted, ...], Finish]:
+        """Return the operands of an inlined element and what makes it of them."""
+        value, facts = wanted.value, wanted.facts
         match value.attrs:
             case ConstantAttrs(number):
-                return Literal(number, value.dtype)
+                return (), lambda _: Literal(number, value.dtype)
             case SizeAttrs(expr):
-                return FromIndex(simplify(expr, facts), value.dtype)
+                return (), lambda _: FromIndex(simplify(expr, facts), value.dtype)
             case IotaAttrs(start, step):
-                index = FromIndex(simplify(start + coords[0] * step, facts), DataType.Int)
-                return index if value.dtype is DataType.Int else Cast(index, value.dtype)
+                index = FromIndex(simplify(start + wanted.coords[0] * step, facts), DataType.Int)
+                is_int = value.dtype is DataType.Int
+                return (), lambda _: index if is_int else Cast(index, value.dtype)
             case FullAttrs():
-                filler = self.value(self.graph.operands(value)[0], (), guard, facts)
-                return _as(filler, value.dtype)
+                (filler,) = self.graph.operands(value)
+                return (self._scalar(filler, wanted),), lambda args: _as(args[0], value.dtype)
             case _:
                 pass
         if value.op == "scalar":
-            return Ref(value.name, value.dtype)
+            return (), lambda _: Ref(value.name, value.dtype)
+        if value.op == "cat":
+            return self._cat(wanted)
         if value.op in VIEW_OPS:
-            return self.view(value, coords, guard, facts)
+            return self._view(wanted)
         if value.op == "cast":
-            arg = self.operand(value, 0, coords, guard, facts)
-            return arg if arg.dtype is value.dtype else self.define(value, Cast(arg, value.dtype))
-        return self.pointwise(value, coords, guard, facts)
+            return (self._operand(wanted, 0),), lambda args: self._cast(value, args[0])
+        return self._pointwise(wanted)
 
-    def pointwise(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
-        """Emit an operation of the op table."""
+    def _pointwise(self, wanted: Wanted) -> tuple[tuple[Wanted, ...], Finish]:
+        """Operation of the op table."""
+        value = wanted.value
         spec = BY_NAME.get(value.op)
         if spec is None:
             raise VerifyError(f"{value.name}: {value.op} is no pointwise or view operation")
-        operands = self.graph.operands(value)
-        kinds = [Operand(o.dtype, self.graph.is_scalar(o)) for o in operands]
+        kinds = [Operand(o.dtype, self.graph.is_scalar(o)) for o in self.graph.operands(value)]
         compute, result = result_type(spec, kinds)
         fixed = spec.constant(compute)
         if fixed is not None:
-            return Literal(fixed, result)
-        args = tuple(
-            _as(self.operand(value, k, coords, guard, facts), dtype)
-            for k, dtype in enumerate(spec.operand_dtypes(compute))
-        )
-        if value.op == "set":
-            return args[0]
-        return self.define(value, _as(Apply(value.op, args, result), value.dtype))
+            return (), lambda _: Literal(fixed, result)
+        dtypes = spec.operand_dtypes(compute)
 
-    def view(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
-        """Return the operand element that a view op shows, or its fill."""
-        operands = self.graph.operands(value)
-        if value.op == "cat":
-            return self.cat(value, coords, guard, facts)
-        access = operand_access(self.graph, value, 0, coords)
+        def finish(args: Sequence[Scalar]) -> Scalar:
+            converted = tuple(_as(arg, dtype) for arg, dtype in zip(args, dtypes, strict=True))
+            if value.op == "set":
+                return converted[0]
+            return self.define(value, _as(Apply(value.op, converted, result), value.dtype))
+
+        return tuple(self._operand(wanted, k) for k in range(len(kinds))), finish
+
+    def _view(self, wanted: Wanted) -> tuple[tuple[Wanted, ...], Finish]:
+        """Element of the operand that a view op shows, or its fill."""
+        value, guard, facts = wanted.value, wanted.guard, wanted.facts
+        access = operand_access(self.graph, value, 0, wanted.coords)
         inside = guard_of(access.guard, facts)
+        operand = self.graph.operands(value)[0]
         if inside == TRUE:
-            return self.value(operands[0], access.coords, guard, facts)
-        shown = self.value(
-            operands[0], access.coords, all_of(guard, inside), facts.with_guard(inside)
-        )
-        fill = self.fill(access, value, guard, facts)
-        return self.define(value, Choose(inside, shown, fill, value.dtype))
+            return (self._want(operand, access.coords, guard, facts),), _only
+        shown = self._want(operand, access.coords, all_of(guard, inside), facts.with_guard(inside))
+        outside = access.fill
+        if outside is None:
+            raise VerifyError(f"{value.name}: elements outside its operand have no value")
 
-    def fill(self, access: Access, value: Value, guard: Expr, facts: Facts) -> Scalar:
-        """Return the value of elements that no operand supplies."""
-        match access.fill:
-            case Value():
-                return _as(self.value(access.fill, (), guard, facts), value.dtype)
-            case bool() | int() | float():
-                return Literal(_number(access.fill), value.dtype)
-            case _:
-                raise VerifyError(f"{value.name}: elements outside its operand have no value")
-
-    def cat(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Scalar:
-        """Choose the operand of a concatenation that supplies this element."""
-        result: Scalar | None = None
-        for k in reversed(range(len(self.graph.operands(value)))):
-            access = operand_access(self.graph, value, k, coords)
-            inside = guard_of(access.guard, facts)
-            part = self.value(
-                self.graph.operands(value)[k], access.coords,
-                all_of(guard, inside), facts.with_guard(inside),
-            )  # fmt: skip
-            if result is None or inside == TRUE:
-                result = part
+        def finish(args: Sequence[Scalar]) -> Scalar:
+            if isinstance(outside, Value):
+                fill = _as(args[1], value.dtype)
             else:
-                result = Choose(inside, part, result, value.dtype)
-        assert result is not None
-        return self.define(value, result)
+                fill = Literal(outside, value.dtype)
+            return self.define(value, Choose(inside, args[0], fill, value.dtype))
+
+        if isinstance(outside, Value):
+            return (shown, self._scalar(outside, wanted)), finish
+        return (shown,), finish
+
+    def _cat(self, wanted: Wanted) -> tuple[tuple[Wanted, ...], Finish]:
+        """Element of the operand of a concatenation that supplies it."""
+        value, guard, facts = wanted.value, wanted.guard, wanted.facts
+        operands: list[Wanted] = []
+        insides: list[Expr] = []
+        for k, operand in reversed(list(enumerate(self.graph.operands(value)))):
+            access = operand_access(self.graph, value, k, wanted.coords)
+            inside = guard_of(access.guard, facts)
+            known = facts.with_guard(inside)
+            operands.append(self._want(operand, access.coords, all_of(guard, inside), known))
+            insides.append(inside)
+
+        def finish(args: Sequence[Scalar]) -> Scalar:
+            result = args[0]
+            for part, inside in zip(args[1:], insides[1:], strict=True):
+                result = part if inside == TRUE else Choose(inside, part, result, value.dtype)
+            return self.define(value, result)
+
+        return tuple(operands), finish
+
+    def _want(self, value: Value, coords: Coords, guard: Expr, facts: Facts) -> Wanted:
+        return Wanted(value, tuple(simplify(c, facts) for c in coords), guard, facts)
+
+    def _operand(self, wanted: Wanted, k: int) -> Wanted:
+        """Operand `k` where `wanted` needs it."""
+        operand = self.graph.operands(wanted.value)[k]
+        access = operand_access(self.graph, wanted.value, k, wanted.coords)
+        return self._want(operand, access.coords, wanted.guard, wanted.facts)
+
+    def _scalar(self, value: Value, wanted: Wanted) -> Wanted:
+        """The scalar `value` where `wanted` needs it."""
+        return Wanted(value, (), wanted.guard, wanted.facts)
+
+    def _cast(self, value: Value, arg: Scalar) -> Scalar:
+        return arg if arg.dtype is value.dtype else self.define(value, Cast(arg, value.dtype))
 
     def define(self, value: Value, scalar: Scalar) -> Scalar:
         """Name a scalar after the value it is."""
@@ -177,5 +250,6 @@ def _as(scalar: Scalar, dtype: DataType) -> Scalar:
     return Cast(scalar, dtype)
 
 
-def _number(value: Number) -> bool | int | float:
-    return value
+def _only(args: Sequence[Scalar]) -> Scalar:
+    (arg,) = args
+    return arg
