@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fuser.codegen.env import template
 from fuser.codegen.prelude import prelude_for, words
-from fuser.core.expr import Const, to_c
+from fuser.core.expr import ONE, Const, to_c
 from fuser.kir.core import (
+    BarrierArray,
     Kernel,
     Param,
     ScalarParam,
@@ -27,6 +28,8 @@ _THREAD_NAMES = {
     "tz": "threadIdx.z",
 }
 _LINE = 100
+DYNAMIC_ALIGN = 1024
+"""What dynamic shared memory is aligned to: the largest that any access needs."""
 
 
 def emit(kernel: Kernel) -> str:
@@ -39,7 +42,7 @@ def emit(kernel: Kernel) -> str:
     """
     verify_kernel(kernel)
     body = render(kernel.body)
-    shared = [_shared(s) for s in kernel.shared]
+    shared = _shared_memory(kernel)
     params = [_param(p) for p in kernel.params]
     names = _thread_names(kernel, words(body))
     text = template("kernel/function.cu.j2").render(
@@ -82,10 +85,27 @@ def _wrapped(params: list[str], indent: int) -> str:
     return "\n    " + ",\n    ".join(params)
 
 
-def _shared(array: SharedArray) -> str:
-    return (
-        f"__shared__ alignas({array.align_bytes}) {array.dtype.cuda} {array.name}[{array.numel}];"
-    )
+def _shared_memory(kernel: Kernel) -> list[str]:
+    """Declare shared arrays and barriers, or carve them from the launch's dynamic memory."""
+    arrays = (*kernel.shared, *kernel.barriers)
+    if not kernel.dynamic_shared_bytes:
+        return [_static(a) for a in arrays]
+    offsets = kernel.shared_offsets()
+    lines = [f"extern __shared__ alignas({DYNAMIC_ALIGN}) u8 smem_raw[];"]
+    for a in arrays:
+        at = f"smem_raw + {offsets[a.name]}" if offsets[a.name] else "smem_raw"
+        lines.append(f"{_element(a)}* const {a.name} = reinterpret_cast<{_element(a)}*>({at});")
+    return lines
+
+
+def _element(array: SharedArray | BarrierArray) -> str:
+    return "u64" if isinstance(array, BarrierArray) else array.dtype.cuda
+
+
+def _static(array: SharedArray | BarrierArray) -> str:
+    if isinstance(array, BarrierArray):
+        return f"__shared__ u64 {array.name}[{array.size}];"
+    return f"__shared__ alignas({array.align_bytes}) {_element(array)} {array.name}[{array.numel}];"
 
 
 def _bounds(kernel: Kernel) -> str:
@@ -99,11 +119,22 @@ def _bounds(kernel: Kernel) -> str:
 
 def _thread_names(kernel: Kernel, used: frozenset[str]) -> list[str]:
     """Define the block and thread coordinates that the body uses, and block extents likewise."""
-    coordinates = [f"{n} = {builtin}" for n, builtin in _THREAD_NAMES.items() if n in used]
-    lines = [f"const idx {', '.join(coordinates)};"] if coordinates else []
+    lines: list[str] = []
+    if "role_thread" in used:
+        # The same in all lanes of a warp, and the compiler knows it.
+        lines.insert(0, "const int role_thread = __shfl_sync(~0u, thread, 0);")
+        used |= {"thread"}
+    if "thread" in used:
+        flat = kernel.block[1] == kernel.block[2] == ONE
+        used |= {"tx"} if flat else {"tx", "ty", "tz", "block_x", "block_y"}
+        linear = "tx" if flat else "tx + block_x * (ty + block_y * tz)"
+        lines.insert(0, f"const idx thread = {linear};")
     extents = [
         f"{n} = {to_c(e) if isinstance(e, Const) else f'blockDim.{n[-1]}'}"
         for n, e in zip(("block_x", "block_y", "block_z"), kernel.block, strict=True)
         if n in used
     ]
-    return lines + ([f"const int {', '.join(extents)};"] if extents else [])
+    if extents:
+        lines.insert(0, f"const int {', '.join(extents)};")
+    coordinates = [f"{n} = {builtin}" for n, builtin in _THREAD_NAMES.items() if n in used]
+    return [f"const idx {', '.join(coordinates)};", *lines] if coordinates else lines

@@ -26,6 +26,11 @@ _PRELUDE = """
 i8 u8 i16 u16 i32 u32 i64 u64 f8e4m3 f8e5m2 f16 bf16 f32 f64 index_t
 idx block_x block_y block_z warp_allreduce block_allreduce grid_allreduce
 INF_F32 NAN_F32 INF_F64 NAN_F64
+shared_address mbarrier_init mbarrier_init_fence mbarrier_inval mbarrier_arrive
+mbarrier_arrive_expect_tx mbarrier_wait mbarrier_wait_token mbarrier_try_wait
+mbarrier_try_wait_token bulk_load bulk_store bulk_commit bulk_wait bulk_wait_read tensor_load
+tensor_store fence_proxy_async cp_async cp_async_arrive cp_async_commit cp_async_wait named_barrier
+set_max_registers_inc set_max_registers_dec CUtensorMap smem_raw thread role_thread
 tx ty tz bx by bz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 """
 

@@ -6,7 +6,7 @@ import abc
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from fuser.sim.machine import Agent, Machine, Wait
 
 __all__ = [
-    "GRID_1", "Context", "IndexType", "Kernel", "Mode", "Param", "Render", "ScalarParam",
-    "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll", "walk_stmts",
+    "GRID_1", "BarrierArray", "Context", "IndexType", "Kernel", "Mode", "Param", "Render",
+    "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll",
+    "walk_stmts",
 ]  # fmt: skip
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Larger shared memory exists only where the launch asks for it."""
 
 Context: TypeAlias = Mapping[str, str | int]
 Render: TypeAlias = "Callable[[tuple[Stmt, ...]], str]"
@@ -83,6 +87,21 @@ class SharedArray:
         return self.numel * self.dtype.nbytes
 
 
+@dataclass(frozen=True, slots=True)
+class BarrierArray:
+    """`size` mbarriers in shared memory: 8-byte objects, one copy per block."""
+
+    name: str
+    size: int
+
+    nbytes_each: ClassVar[int] = 8
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * self.nbytes_each
+
+
 class Stmt(abc.ABC):
     """One kernel-IR statement.
 
@@ -122,7 +141,7 @@ class Kernel:
     params
         In argument order.
     shared
-        Static shared-memory arrays.
+        Shared-memory arrays; dynamic when all together are larger than what is static.
     grid, block
         Launch extents (x, y, z) over size variables. Block extents are constants wherever the
         schedule makes them so.
@@ -130,11 +149,14 @@ class Kernel:
         Width of index arithmetic.
     body
         What every thread runs. Free index variables are the size parameters and
-        ``bx by bz`` (block index), ``tx ty tz`` (thread index), defined by the kernel template.
+        ``bx by bz`` (block index), ``tx ty tz`` (thread index) and ``thread`` (linear thread
+        index), defined by the kernel template.
     header
         Comment lines: fusion and schedule, for the person who reads the CUDA.
     min_blocks
         Second argument of ``__launch_bounds__``; 0 leaves it out.
+    barriers
+        Arrays of mbarriers in shared memory.
     """
 
     name: str
@@ -146,10 +168,36 @@ class Kernel:
     body: tuple[Stmt, ...]
     header: tuple[str, ...] = ()
     min_blocks: int = 0
+    barriers: tuple[BarrierArray, ...] = ()
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that the kernel declares, padding included."""
+        return self._shared_layout()[1]
+
+    @property
+    def dynamic_shared_bytes(self) -> int:
+        """Bytes the launch must ask for: 0 while all shared memory is static."""
+        return self.shared_bytes if self.shared_bytes > STATIC_SHARED_BYTES else 0
+
+    def shared_offsets(self) -> dict[str, int]:
+        """Return where each shared and barrier array begins in dynamic shared memory."""
+        return self._shared_layout()[0]
+
+    def _shared_layout(self) -> tuple[dict[str, int], int]:
+        offsets: dict[str, int] = {}
+        end = 0
+        arrays = [(s.name, s.nbytes, s.align_bytes) for s in self.shared]
+        arrays += [(b.name, b.nbytes, b.nbytes_each) for b in self.barriers]
+        for name, nbytes, align in arrays:
+            offsets[name] = -(-end // align) * align
+            end = offsets[name] + nbytes
+        return offsets, end
 
     def verify(self) -> None:
         """Raise `VerifyError` on duplicate names, a map of no tensor or an empty block."""
         names = [p.name for p in self.params] + [s.name for s in self.shared]
+        names += [b.name for b in self.barriers]
         if len(set(names)) != len(names):
             raise VerifyError(f"kernel {self.name}: duplicate names in {names}")
         tensors = {p.name for p in self.params if isinstance(p, TensorParam)}

@@ -1,0 +1,4 @@
+"""Bulk copies."""
+from typing import Any
+
+load: Any

@@ -1,0 +1,4 @@
+"""Copies of a thread."""
+from typing import Any
+
+copy: Any

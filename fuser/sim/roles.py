@@ -1,0 +1,4 @@
+"""Roles."""
+from typing import Any
+
+run: Any
