@@ -127,9 +127,12 @@ def bisect(function: Callable[[float], float], target: float, low: float, high: 
 
 
 def log_erfc(x: float) -> float:
-    """log(erfc(x)) by the asymptotic series, for x > 20."""
+    """log(erfc(x)) by the asymptotic series, for x > 20: its twelfth term is below 1e-18."""
     square = x * x
-    series = -1 / (2 * square) + 3 / (4 * square**2) - 15 / (8 * square**3)
+    term, series = 1.0, 0.0
+    for k in range(1, 13):
+        term *= -(2 * k - 1) / (2 * square)
+        series += term
     return math.log1p(series) - square - math.log(x * math.sqrt(math.pi))
 
 

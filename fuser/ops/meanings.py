@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 import fuser.ops.special as special
+from fuser.core.dtypes import DataType
 from fuser.ops.spec import Array
 
 
@@ -89,8 +90,9 @@ def keep_integers(name: str) -> Any:
 
 
 def signbit(x: Array) -> Any:
-    """Whether the sign bit is set (also of -0 and NaN) -> bool."""
-    return np.signbit(x) if _is_float(x) else np.less(x, 0)
+    """Whether the sign bit is set (also of -0 and NaN), any float dtype and integers -> bool."""
+    is_float = DataType.from_numpy(np.asarray(x).dtype).is_float
+    return np.signbit(x) if is_float else np.less(x, 0)
 
 
 def isneginf(x: Array) -> Any:

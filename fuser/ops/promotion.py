@@ -5,6 +5,7 @@ Rules by name (the `promotion` field of a row):
 * ``arithmetic``: the common dtype; f16, bf16 and fp8 become Float, and the result stays so.
 * ``float``: as arithmetic, and bool and integers become Float.
 * ``compare``: computed like arithmetic, the result is Bool.
+* ``inspect``: looks at the bits of the common dtype as it is, the result is Bool (signbit).
 * ``logical``: operands are taken as truth values, the result is Bool.
 * ``keep``: the common dtype as it is (set).
 * ``select``: operand 0 is a condition, the others keep their common dtype (where).
@@ -72,7 +73,7 @@ def _compute(spec: OpSpec, operands: Sequence[Operand]) -> DataType:
             return common.compute if common.is_float else DataType.Float
         case "logical":
             return DataType.Bool
-        case "keep":
+        case "keep" | "inspect":
             return common_dtype(operands)
         case "select":
             return common_dtype(operands[1:])
@@ -95,7 +96,7 @@ def result_type(spec: OpSpec, operands: Sequence[Operand]) -> tuple[DataType, Da
             f"{spec.name}: operands ({given}) are computed in {compute.name}, where the op has no "
             f"meaning; needed one of {needed}"
         )
-    returns_bool = spec.promotion in ("compare", "logical")
+    returns_bool = spec.promotion in ("compare", "inspect", "logical")
     return compute, DataType.Bool if returns_bool else compute
 
 

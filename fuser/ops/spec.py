@@ -13,7 +13,9 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 
 Array: TypeAlias = NDArray[Any]
-Promotion: TypeAlias = Literal["arithmetic", "float", "compare", "logical", "keep", "select"]
+Promotion: TypeAlias = Literal[
+    "arithmetic", "float", "compare", "inspect", "logical", "keep", "select"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def _invert_tail(q: F64) -> F64:
     """The x > 0 with erfc(x) = q, for 0 < q <= 1/2; both sides scaled by exp(x**2)."""
     log_q = np.log(q)
     x = _inverse_guess(q * (2.0 - q))
-    for _ in range(3):
+    for _ in range(4):
         x = _halley(x, (np.exp(x * x + log_q) - _erfcx_positive(x)) / _TWO_OVER_SQRT_PI)
     return x
 

@@ -20,7 +20,7 @@ TERNARY: tuple[OpSpec, ...] = (
     OpSpec(
         "addcmul", 4, "arithmetic", meanings.addcmul,
         Text(
-            "({0} + {3} * {1} * {2})", "({0} + {3} * {1} * {2})",
+            "({0} + __fmul_rn({3} * {1}, {2}))", "({0} + __dmul_rn({3} * {1}, {2}))",
             "iadd({0}, imul({3}, imul({1}, {2})))",
         ),
         Tolerance(2, 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,10 @@ UNARY: tuple[OpSpec, ...] = (
     _rounding("round", "rint", "rint"),
     _rounding("trunc", "trunc", "trunc"),
     # -- predicates and bits ----------------------------------------------------------------------
-    OpSpec("signbit", 1, "compare", meanings.signbit, Text.numbers("sign_bit({0})")),
+    OpSpec(  # on the bits as they are: the conversion of an fp8 NaN to f32 drops its sign
+        "signbit", 1, "inspect", meanings.signbit,
+        replace(Text.numbers("sign_bit({0})"), reduced="sign_bit({0})"),
+    ),
     _test("isfinite", np.isfinite, "is_finite({0})", "true"),
     _test("isinf", np.isinf, "is_inf({0})", "false"),
     _test("isnan", np.isnan, "({0} != {0})", "false"),

@@ -26,6 +26,10 @@ template <class T> __device__ __forceinline__ T relu(T x) { return max_nan(x, (T
 __device__ __forceinline__ bool sign_bit(float x) { return __float_as_int(x) < 0; }
 __device__ __forceinline__ bool sign_bit(double x) { return __double_as_longlong(x) < 0; }
 template <class T> __device__ __forceinline__ bool sign_bit(T x) { return (i64)x < 0; }
+__device__ __forceinline__ bool sign_bit(f16 x) { return x.bits >> 15; }
+__device__ __forceinline__ bool sign_bit(bf16 x) { return x.bits >> 15; }
+__device__ __forceinline__ bool sign_bit(f8e4m3 x) { return x.bits >> 7; }
+__device__ __forceinline__ bool sign_bit(f8e5m2 x) { return x.bits >> 7; }
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < INF_F32; }
 __device__ __forceinline__ bool is_finite(double x) { return fabs(x) < INF_F64; }
 __device__ __forceinline__ bool is_inf(float x) { return fabsf(x) == INF_F32; }
@@ -80,6 +84,9 @@ __device__ __forceinline__ double gelu_tanh(double x) {
 // -- other float functions -----------------------------------------------------------------------
 __device__ __forceinline__ float frac(float x) { return x - truncf(x); }
 __device__ __forceinline__ double frac(double x) { return x - trunc(x); }
+// Products that no addition contracts into an fma: lerp rounds each step, as NumPy does.
+__device__ __forceinline__ float mul_rn(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double mul_rn(double a, double b) { return __dmul_rn(a, b); }
 template <class T> __device__ __forceinline__ T lerp(T a, T b, T weight) {
-  return weight < (T)0.5 ? a + weight * (b - a) : b - (b - a) * ((T)1 - weight);
+  return weight < (T)0.5 ? a + mul_rn(weight, b - a) : b - mul_rn(b - a, (T)1 - weight);
 }
