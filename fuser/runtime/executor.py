@@ -150,7 +150,9 @@ class CudaProgram:
                 _check_arch(self.arch, device(device_id))
                 self._records[device_id] = tuple(
                     LaunchRecord(
-                        load_function(cubin.image, kernel.name, device_id), param_kinds(kernel)
+                        load_function(cubin.image, kernel.name, device_id),
+                        param_kinds(kernel),
+                        kernel.dynamic_shared_bytes,
                     )
                     for kernel, cubin in zip(self.program.kernels, self.cubins, strict=True)
                 )

@@ -12,7 +12,7 @@ from fake_cuda import installed, read_arguments
 from fuser.core.dtypes import DataType
 from fuser.core.errors import CompileError, InputError, LaunchError
 from fuser.core.expr import ONE, Const, Var, ceil_div
-from fuser.kir.core import GRID_1, Kernel, ScalarParam, SizeParam, TensorParam
+from fuser.kir.core import GRID_1, Kernel, ScalarParam, SharedArray, SizeParam, TensorParam
 from fuser.kir.program import Buffer, OutputBinding, Program
 from fuser.runtime.arrays import ArrayView, view_of
 from fuser.runtime.copies import copy_on_device
@@ -363,3 +363,15 @@ def test_device_buffers_export_dlpack(cuda):
     pointer = again.pointer
     del again
     assert pointer not in cuda.blocks
+
+
+@pytest.mark.parametrize(("numel", "asked"), [(12 * 1024, 0), (12 * 1024 + 1, 48 * 1024 + 4)])
+def test_shared_memory_beyond_what_is_static_is_asked_for(cuda, numel, asked):
+    ring = SharedArray("ring", FLOAT, numel)
+    kernel = replace(SCALE, shared=(ring,))
+    view = on_gpu(np.ones(8, np.float32))
+    build(replace(PROGRAM, kernels=(kernel,))).run(env(view), {"x": view}, {"a": 1.0})
+    limits = [line for line in cuda.log if "MAX_DYNAMIC_SHARED_SIZE_BYTES" in line]
+    assert limits == (
+        [f"scale.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES={asked}"] if asked else []
+    )
