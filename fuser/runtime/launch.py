@@ -144,7 +144,7 @@ class ArgumentSlots:
         self.kinds = tuple(kinds)
         layout, offsets = _slot_layout(self.kinds)
         self._struct = struct.Struct(layout)
-        self.memory = _aligned_memory(self._struct.size)
+        self.memory = aligned_memory(self._struct.size)
         start = ctypes.addressof(self.memory)
         self._array = (ctypes.c_void_p * len(offsets))(*(start + at for at in offsets))
         self.address = ctypes.addressof(self._array) if offsets else 0
@@ -171,7 +171,7 @@ def _slot_layout(kinds: Sequence[ArgKind]) -> tuple[str, list[int]]:
     return layout, offsets
 
 
-def _aligned_memory(nbytes: int) -> ctypes.Array[ctypes.c_char]:
+def aligned_memory(nbytes: int) -> ctypes.Array[ctypes.c_char]:
     """Return zeroed memory that begins at a multiple of a tensor map's alignment."""
     block = ctypes.create_string_buffer(nbytes + MAP_ALIGN_BYTES)
     start = -ctypes.addressof(block) % MAP_ALIGN_BYTES

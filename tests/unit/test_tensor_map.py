@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cuda import _Names, installed
+from fake_cuda import installed
 from tensor_map_cases import BREAKS, as_param, copyable, legal, read_box
 
 from fuser.codegen.emit import emit
@@ -42,32 +43,39 @@ SIZES = {"rows": 100, "cols": 1000, "pitch": 1024, "start": 64}
 BASE = 0x7F0000000000
 
 
+class Numbers:
+    """An enum whose members are numbers made of their names."""
+
+    def __getattr__(self, name: str) -> int:
+        return zlib.crc32(name.encode()) >> 1
+
+
 @pytest.fixture
 def cuda(monkeypatch):
-    """The fake driver; a map is encoded as a readable text."""
+    """The fake driver; a map is encoded as the text of its address."""
     with installed(monkeypatch) as fake:
         runtime_maps._encode.cache_clear()
         fake.encoded = []
-        fake.CUtensorMapDataType = fake.CUtensorMapInterleave = _Names()
-        fake.CUtensorMapSwizzle = fake.CUtensorMapL2promotion = _Names()
-        fake.CUtensorMapFloatOOBfill = _Names()
-        fake.cuuint64_t, fake.cuuint32_t = ctypes.c_uint64, ctypes.c_uint32
+        runtime_maps._entry_point.cache_clear()
+        for name in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"):
+            setattr(fake, f"CUtensorMap{name}", Numbers())
+        fake.CUresult = int
 
-        class Map:
-            def __init__(self, text):
-                self.memory = ctypes.create_string_buffer(text, 128)
-
-            def getPtr(self):
-                return ctypes.addressof(self.memory)
-
-        def tensor_map(dtype, rank, address, dims, strides, box, steps, *modes):
-            numbers = [[n.value for n in ns] for ns in (dims, strides, box, steps)]
+        @runtime_maps._ENCODE_TILED
+        def tensor_map(out, dtype, rank, address, dims, strides, box, steps, *modes):
+            assert out % MAP_ALIGN_BYTES == 0
+            counts = zip((dims, strides, box, steps), (rank, rank - 1, rank, rank), strict=True)
+            numbers = [values[:count] for values, count in counts]
             fake.encoded.append((dtype, rank, address, *numbers, *modes))
-            return fake.failing.get("cuTensorMapEncodeTiled", 0), Map(f"{address:#x}".encode())
+            ctypes.memmove(out, f"{address:#x}".encode().ljust(128, b"\0"), 128)
+            return fake.failing.get("cuTensorMapEncodeTiled", 0)
 
-        fake.cuTensorMapEncodeTiled = tensor_map
+        found = ctypes.cast(tensor_map, ctypes.c_void_p).value
+        fake.cuGetProcAddress = lambda name, version, flags: (0, fake.entry_point, 0)
+        fake.entry_point = found
         yield fake
         runtime_maps._encode.cache_clear()
+        runtime_maps._entry_point.cache_clear()
 
 
 # -- the rules ------------------------------------------------------------------------------------
@@ -224,14 +232,14 @@ def test_maps_are_aligned_and_other_slots_stay_eight_bytes_apart():
 
 
 def test_the_driver_is_given_what_the_parameter_says(cuda):
-    param = replace(MAP, swizzle="128B", element_strides=(1, 2))
+    param, number = replace(MAP, swizzle="128B", element_strides=(1, 2)), Numbers()
     assert len(runtime_maps.encode(param, SIZES, BASE)) == 128
     assert cuda.encoded == [
         (
-            "CU_TENSOR_MAP_DATA_TYPE_FLOAT32", 2, BASE + 256,
+            number.CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, BASE + 256,
             [1000, 100], [4096], [32, 8], [1, 2],
-            "CU_TENSOR_MAP_INTERLEAVE_NONE", "CU_TENSOR_MAP_SWIZZLE_128B",
-            "CU_TENSOR_MAP_L2_PROMOTION_NONE", "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+            number.CU_TENSOR_MAP_INTERLEAVE_NONE, number.CU_TENSOR_MAP_SWIZZLE_128B,
+            number.CU_TENSOR_MAP_L2_PROMOTION_NONE, number.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     ]  # fmt: skip
 
@@ -265,6 +273,12 @@ def test_without_a_driver_only_encoding_fails(cuda):
     with pytest.raises(BackendError, match="cuInit gave 100"):
         runtime_maps.encode(MAP, SIZES, BASE)
     assert check_encoding(MAP, SIZES, BASE) == []
+
+
+def test_a_driver_that_cannot_encode(cuda):
+    cuda.entry_point = 0
+    with pytest.raises(BackendError, match=r"has no cuTensorMapEncodeTiled; needed CUDA 12\.0"):
+        runtime_maps.encode(MAP, SIZES, BASE)
 
 
 def kernel_with_map(name, param, grid=GRID_1):
