@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser.api.listen import LISTENERS, build_observed, run_observed
 from fuser.api.promises import check_contiguity
-from fuser.api.shape_class import ShapeClass, classify, row_sizes
+from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
 from fuser.core.errors import BackendError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.kir.program import Program
@@ -37,12 +37,15 @@ class Compiled:
     ----------
     rows
         Row lengths that are part of the class; None until the first call.
+    inner
+        Sizes whose divisibility is part of the class.
     """
 
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
     cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, "CudaProgram"])
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: frozenset[str] | None = None
+    inner: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,9 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
     check_contiguity(fd.fusion, views)
     compiled = compiled_of(fd, manual)
     if compiled.rows is None:
+        compiled.inner = inner_sizes(fd.fusion, 1 if manual else 2)
         compiled.rows = frozenset() if manual else row_sizes(fd.fusion)
-    cls, strides = classify(fd.fusion, views, sizes, rows=compiled.rows)
+    cls, strides = classify(fd.fusion, views, sizes, rows=compiled.rows, inner=compiled.inner)
     known = compiled.programs
     if cls not in known and len(known) >= MAX_FIXED:
         cls, strides = classify(fd.fusion, views, sizes)

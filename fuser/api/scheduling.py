@@ -13,6 +13,7 @@ from fuser.core.expr import Const
 from fuser.core.location import caller_location
 from fuser.passes.reach import check_position, consumers_of
 from fuser.schedule import stage
+from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
@@ -25,7 +26,7 @@ R = TypeVar("R")
 VECTOR_BYTES = (2, 4, 8, 16)
 _LATER = {
     ParallelType.cluster_x, ParallelType.cluster_y, ParallelType.cluster_z,
-    ParallelType.tma, ParallelType.mma,
+    ParallelType.mma,
 }  # fmt: skip
 
 
@@ -243,6 +244,42 @@ class Scheduling:
         """
         return self._adopted(stage.rfactor(self.fd.hand, self.name, axes))
 
+    # ---- pipelines -------------------------------------------------------------------------
+
+    @_directive
+    def circular_buffer(
+        self,
+        number_of_stages: int,
+        prefetch_distance: int | None = None,
+        type: CircularBufferType = Pipelined(),  # noqa: B008 (a frozen record)
+    ) -> None:
+        """Keep several stages of this shared tensor and fill them ahead of their use.
+
+        The loop is the innermost serial one left of the compute-at position (pipelined), or all
+        serial ones left of it (warp-specialised). `prefetch_distance` is one less than the stages
+        when left out; negative ones count from the number of stages.
+
+        rewrite::
+
+            for l: tile = load(l); use(tile)
+            ->  for l: tile[(l + P) % S] = load(l + P); use(tile[l % S])
+        """
+        ts = self.fd.hand.entry(self.name)
+        if self.fd.hand.graph.value(self.name).op != "set":
+            raise ScheduleError(
+                f"circular_buffer: defined by {self.fd.hand.graph.value(self.name).op}; needed a "
+                "copy made by cache_after"
+            )
+        ahead = number_of_stages - 1 if prefetch_distance is None else prefetch_distance
+        if ahead < 0:
+            ahead += number_of_stages
+        ts.circular = CircularBuffer(number_of_stages, ahead, type)
+        if ts.position == 0:
+            ts.circular = None
+            raise ScheduleError(
+                "circular_buffer: compute-at position 0; inline it inside the loop first"
+            )
+
     # ---- compute position ------------------------------------------------------------------
 
     @_directive
@@ -340,5 +377,7 @@ class Axis:
 
 
 def _check_load(op_type: LoadStoreOpType, what: str) -> None:
-    if op_type is not LoadStoreOpType.set:
-        raise ScheduleError(f"{what}: {op_type.name} copies are not generated yet; set is needed")
+    if op_type is LoadStoreOpType.load_matrix or (
+        what == "cache_before" and op_type is not LoadStoreOpType.set
+    ):
+        raise ScheduleError(f"{what}: {op_type.name} copies are not generated; set is needed")

@@ -68,10 +68,12 @@ def classify(
     sizes: Mapping[str, int],
     *,
     rows: frozenset[str] = frozenset(),
+    inner: frozenset[str] | None = None,
 ) -> tuple[ShapeClass, dict[str, int]]:
     """Return the class of a call and the values of its stride variables.
 
-    `rows` are the sizes to make part of the class, see `row_sizes`.
+    `rows` are the sizes to make part of the class, see `row_sizes`; `inner` those whose
+    divisibility is part of it, by default `inner_sizes`.
     """
     inputs: list[tuple[str, InputClass]] = []
     env: dict[str, int] = {}
@@ -90,7 +92,7 @@ def classify(
     index: IndexType = "i64" if largest > INDEX_LIMIT else "i32"
     multiples = {
         name: k
-        for name in sorted(inner_sizes(graph) | env.keys())
+        for name in sorted((inner_sizes(graph) if inner is None else inner) | env.keys())
         if (k := power_of_two(abs({**sizes, **env}.get(name, 0)), MAX_ALIGNMENT)) > 1
     }
     return ShapeClass(tuple(inputs), tuple(multiples.items()), fixed, index), env
@@ -165,11 +167,14 @@ def leaves(e: Expr, sizes: Mapping[str, int]) -> Iterator[int]:
         yield from leaves(child, sizes)
 
 
-def inner_sizes(graph: FusionGraph) -> frozenset[str]:
-    """Return the size variables in the last extent of any value: they decide vector width."""
+def inner_sizes(graph: FusionGraph, min_rank: int = 2) -> frozenset[str]:
+    """Return the size variables in the last extent of any value: they decide vector width.
+
+    Linear tensors count from `min_rank` 1 on: a flat map needs no divisibility, bulk copies do.
+    """
     names: set[str] = set()
     for value in graph.values:
-        if len(value.shape) > 1:
+        if len(value.shape) >= min_rank:
             inner = next((e for e in reversed(value.shape) if e != ONE), None)
             if inner is not None:
                 names |= variables(inner)

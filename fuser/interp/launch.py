@@ -63,7 +63,7 @@ class Launch:
     def agent(self, name: str, ids: NDArray[np.int64], tid: NDArray[np.int64]) -> Agent:
         """Return the agent of threads `tid` (one per lane) of every block in `ids`."""
         lanes = np.tile(tid, ids.size)
-        env: dict[str, Any] = dict(self.env)
+        env: dict[str, Any] = dict(self.env) | {"thread": lanes}
         blocks = ("bx", "by", "bz"), self.grid, np.repeat(ids, tid.size)
         threads = ("tx", "ty", "tz"), self.block, lanes
         for names, extents, linear in (blocks, threads):

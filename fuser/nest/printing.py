@@ -16,9 +16,10 @@ from fuser.nest.nodes import (
     LoopNest,
     NestNode,
     Release,
-    Ring,
+    RingVerb,
     Sync,
     WarpRoles,
+    children,
 )
 
 
@@ -30,44 +31,54 @@ def to_text(nest: LoopNest) -> str:
 
 
 def _print(body: tuple[NestNode, ...], depth: int, lines: list[str]) -> None:
-    pad = "  " * depth
     for node in body:
-        match node:
-            case Loop(var, extent, parallel, unroll, inner, start, label):
-                extra = "" if unroll.kind == "auto" else f", {unroll.kind}"
-                name = f"{label}: " if label else ""
-                lines.append(
-                    f"{pad}{name}for {var} in [{start}, {extent})  # {parallel.name}{extra}"
-                )
-                _print(inner, depth + 1, lines)
-            case Compute(tensor, loops, step):
-                where = ", ".join(map(repr, loops))
-                lines.append(f"{pad}{step} {tensor}[{where}]")
-            case Allocate(tensor):
-                lines.append(f"{pad}allocate {tensor}")
-            case Sync(why):
-                lines.append(f"{pad}sync  # {why}")
-            case InitRing(ring):
-                stages = ring.buffer.stages
-                lines.append(f"{pad}pre-prologue: init {ring.name}[{stages}]  # {_purpose(ring)}")
-            case InvalRing(ring):
-                lines.append(f"{pad}post-epilogue: inval {ring.name}[{ring.buffer.stages}]")
-            case Acquire(ring, trip):
-                lines.append(f"{pad}acquire {ring.name}[{trip}]  # until the stage is free")
-            case Fill(ring, trip, inner):
-                lines.append(f"{pad}fill {ring.name}[{trip}]")
-                _print(inner, depth + 1, lines)
-            case Await(ring, trip):
-                lines.append(f"{pad}await {ring.name}[{trip}]  # until the stage is full")
-            case Release(ring, trip):
-                lines.append(f"{pad}release {ring.name}[{trip}]  # this thread has read it")
-            case WarpRoles(_, producer, consumer):
-                for role, inner in (("producer", producer), ("consumer", consumer)):
-                    lines.append(f"{pad}role {role}:")
-                    _print(inner, depth + 1, lines)
-            case _:
-                assert_never(node)
+        lines.append("  " * depth + line(node))
+        if isinstance(node, WarpRoles):
+            for role, inner in (("producer", node.producer), ("consumer", node.consumer)):
+                lines.append("  " * (depth + 1) + f"role {role}:")
+                _print(inner, depth + 2, lines)
+        else:
+            for nested in children(node):
+                _print(nested, depth + 1, lines)
 
 
-def _purpose(ring: Ring) -> str:
-    return f"full and empty barriers of {', '.join(ring.tensors)}"
+def line(node: NestNode) -> str:
+    """Return one node, without what is nested in it."""
+    match node:
+        case Loop(var, extent, parallel, unroll, _, start, label):
+            extra = "" if unroll.kind == "auto" else f", {unroll.kind}"
+            name = f"{label}: " if label else ""
+            return f"{name}for {var} in [{start}, {extent})  # {parallel.name}{extra}"
+        case Compute(tensor, loops, step):
+            return f"{step} {tensor}[{', '.join(map(repr, loops))}]"
+        case Allocate(tensor):
+            return f"allocate {tensor}"
+        case Sync(why):
+            return f"sync  # {why}"
+        case WarpRoles(ring):
+            return f"warp roles of {ring.name}:"
+        case InitRing() | InvalRing() | Acquire() | Fill() | Await() | Release():
+            return verb(node)
+        case _:
+            assert_never(node)
+
+
+def verb(node: RingVerb) -> str:
+    """Return a verb of a circular buffer with what it is for."""
+    ring = node.ring
+    match node:
+        case InitRing():
+            names = ", ".join(ring.tensors)
+            return f"pre-prologue: init {ring.name}[{ring.buffer.stages}]  # barriers of {names}"
+        case InvalRing():
+            return f"post-epilogue: inval {ring.name}[{ring.buffer.stages}]"
+        case Acquire(_, trip):
+            return f"acquire {ring.name}[{trip}]  # until the stage is free"
+        case Fill(_, trip):
+            return f"fill {ring.name}[{trip}]"
+        case Await(_, trip):
+            return f"await {ring.name}[{trip}]  # until the stage is full"
+        case Release(_, trip):
+            return f"release {ring.name}[{trip}]  # this thread has read it"
+        case _:
+            assert_never(node)

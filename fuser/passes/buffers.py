@@ -17,6 +17,9 @@ from fuser.schedule.schedule import TensorSchedule
 
 Coords = tuple[Expr, ...]
 
+COPY_ALIGN = 128
+"""Elements to whose multiples stages written by the copy engine are rounded up."""
+
 
 def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
     """Return the loop axes that index the buffer, slowest varying first."""
@@ -34,8 +37,11 @@ def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
     return tuple(j for j in order if indexes(j))
 
 
-def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
-    """Return the number of elements of the buffer; raise `ScheduleError` unless constant."""
+def slot_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
+    """Return the elements of one stage; raise `ScheduleError` unless constant.
+
+    Stages that the copy engine writes begin at multiples of 128 elements, hence of 128 bytes.
+    """
     size = 1
     for j in buffer_axes(ts):
         extent = simplify(ts.domain.loop[j].extent, facts)
@@ -45,15 +51,38 @@ def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
                 "constant extent is needed right of the compute-at position"
             )
         size *= extent.value
-    return size
+    return -(-size // COPY_ALIGN) * COPY_ALIGN if ts.load.is_async_proxy else size
 
 
-def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
-    """Return the element index in the buffer for given loop indices."""
+def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
+    """Return the elements of the buffer, all stages together; raise unless constant."""
+    stages = 1 if ts.circular is None else ts.circular.stages
+    return slot_size(tensor, ts, facts) * stages
+
+
+def slot_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
+    """Return the element index within a stage for given loop indices."""
     index: Expr = ZERO
     for j in buffer_axes(ts):
         index = index * ts.domain.loop[j].extent + loops[j]
     return simplify(index, facts)
+
+
+def trip_of(ts: TensorSchedule, loops: Coords) -> Expr:
+    """Return the number of the trip that these loop indices belong to, across all its loops."""
+    trip: Expr = ZERO
+    for j in ts.trip_axes:
+        trip = trip * ts.domain.loop[j].extent + loops[j]
+    return trip
+
+
+def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
+    """Return the element index in the buffer for given loop indices."""
+    index = slot_index(ts, loops, facts)
+    if ts.circular is None or ts.circular.stages == 1:
+        return index
+    stage = trip_of(ts, loops) % ts.circular.stages
+    return simplify(stage * slot_size("ring", ts, facts) + index, facts)
 
 
 def producer_root(
@@ -147,4 +176,6 @@ def locate(
                 f"({axis.parallel.name}) computes, but runs in {what} {expected}; inline {tensor} "
                 "further left or keep it in shared memory"
             )
-    return buffer_index(ts, loops, facts)
+    # The stage follows the loop that both share, which is simpler than its own inverse.
+    shared = tuple(shared_loops.get(j, e) for j, e in enumerate(loops))
+    return buffer_index(ts, shared, facts)

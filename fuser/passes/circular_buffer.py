@@ -48,6 +48,7 @@ from fuser.nest.nodes import (
     WarpRoles,
     walk,
 )
+from fuser.passes.buffers import trip_of
 from fuser.schedule.circular import CircularBuffer
 from fuser.schedule.kinds import MemoryType
 
@@ -234,16 +235,8 @@ def linear_trip(nest: LoopNest, ring: Ring) -> Expr:
     ts = nest.schedule.tensors[name]
     for _, node in walk(nest.body):
         if isinstance(node, Compute) and node.tensor == name:
-            return ring_trip(ts.trip_axes, node.loops, [d.extent for d in ts.domain.loop])
+            return trip_of(ts, node.loops)
     raise ScheduleError(f"{name}: is not computed in this nest")
-
-
-def ring_trip(axes: tuple[int, ...], loops: tuple[Expr, ...], extents: list[Expr]) -> Expr:
-    """Return the row-major number of the trip with these loop indices."""
-    trip: Expr = ZERO
-    for j in axes:
-        trip = trip * extents[j] + loops[j]
-    return trip
 
 
 # ---- cloning -------------------------------------------------------------------------------------

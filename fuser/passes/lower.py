@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from fuser.core.expr import ONE, all_of, variables
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, all_of, less, variables
 from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import (
     IndexType,
@@ -23,14 +24,31 @@ from fuser.kir.core import (
 )
 from fuser.kir.program import Buffer
 from fuser.kir.scalar import Literal
-from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For, SyncThreads
-from fuser.nest.nodes import Allocate, Compute, Loop, LoopNest, NestNode, Sync
+from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For, NamedBarrier, SyncThreads
+from fuser.nest.nodes import (
+    Acquire,
+    Allocate,
+    Await,
+    Compute,
+    Fill,
+    InitRing,
+    InvalRing,
+    Loop,
+    LoopNest,
+    NestNode,
+    Release,
+    Ring,
+    Sync,
+    WarpRoles,
+)
 from fuser.ops import BY_REDUCTION
-from fuser.passes.buffers import buffer_size
+from fuser.passes.buffers import COPY_ALIGN, buffer_size
 from fuser.passes.element import ElementLowering
-from fuser.passes.launch import BLOCK, GRID, launch_extents
+from fuser.passes.launch import BLOCK, GRID, LaunchExtents, launch_extents
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
+from fuser.passes.rewrite import substitute_body
+from fuser.passes.ring import RingLowering, lower_roles
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
@@ -58,12 +76,21 @@ class NestLowering:
                 case Allocate(tensor):
                     stmts += self.allocate(tensor, scope.facts)
                 case Sync(why):
-                    stmts.append(SyncThreads(why))
+                    stmts.append(barrier(why, scope))
+                case InitRing() | InvalRing() | Acquire() | Fill() | Await() | Release():
+                    stmts += self.ring(node.ring).lower(node, scope)
+                case WarpRoles():
+                    ring = self.ring(node.ring)
+                    stmts += lower_roles(self.state, node, scope, ring, self.body)
                 case Compute():
                     stmts += ElementLowering(self.state, scope, node).lower()
                 case _:
                     assert_never(node)
         return (*stmts, *together.close())
+
+    def ring(self, ring: Ring) -> RingLowering:
+        """Return the lowering of one ring's verbs."""
+        return RingLowering(self.state, ring, self.body)
 
     def is_store(self, node: Compute) -> bool:
         """Whether a statement writes one element of a global tensor."""
@@ -73,7 +100,7 @@ class NestLowering:
     def loop(self, loop: Loop, scope: Scope) -> tuple[Stmt, ...]:
         """Lower one loop by what executes it."""
         extent = simplify(loop.extent, scope.facts)
-        inner = replace(scope, facts=scope.facts.with_range(loop.var, extent))
+        inner = replace(scope, facts=loop_facts(loop, extent, scope.facts))
         if loop.parallel.is_parallel:
             guard = self.state.launch.guard(replace(loop, extent=extent), scope.facts)
             # Beyond the loop's extent the index runs to the launch's: the range holds under the
@@ -87,12 +114,12 @@ class NestLowering:
         stmts = self.body(loop.body, inner)
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)
-        if extent == ONE:
-            return stmts
+        if extent == ONE and loop.start == ZERO:
+            return substitute_body(stmts, {loop.var: ZERO})
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        return (For(loop.var, extent, stmts, unroll),)
+        return (For(loop.var, extent, stmts, unroll, simplify(loop.start, scope.facts)),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -101,13 +128,33 @@ class NestLowering:
         dtype = self.state.storage_dtype(tensor)
         self.state.names.setdefault(tensor, 1)
         if ts.memory is MemoryType.shared:
-            self.state.shared.append(SharedArray(tensor, dtype, size))
+            align = COPY_ALIGN if ts.load.is_async_proxy else 16
+            self.state.shared.append(SharedArray(tensor, dtype, size, align))
             return ()
         if size == 1:
             value = self.state.nest.graph.value(tensor)
             start = BY_REDUCTION[value.op].identity(dtype) if value.op in BY_REDUCTION else 0
             return (DeclareScalar(tensor, dtype, Literal(start, dtype)),)
         return (DeclareRegisters(tensor, dtype, size),)
+
+
+def loop_facts(loop: Loop, extent: Expr, facts: Facts) -> Facts:
+    """Return what holds inside a loop; the bound of a cut-short clone as far as it helps."""
+    match extent:
+        case BinOp("min", a, b):
+            index = Var(loop.var)
+            return facts.with_range(loop.var, b).with_guard(less(index, a))
+        case BinOp("max", a, Const(0)):
+            return facts.with_range(loop.var, a)  # no trip at all where `a` is negative
+        case _:
+            return facts.with_range(loop.var, extent)
+
+
+def barrier(why: str, scope: Scope) -> Stmt:
+    """Return a barrier of the threads that run `scope`."""
+    if scope.team is None:
+        return SyncThreads(why)
+    return NamedBarrier(scope.team.barrier, scope.team.threads, why)
 
 
 def lower_to_kernel(
@@ -132,19 +179,43 @@ def lower_to_kernel(
         params=(),
         shared=tuple(state.shared),
         grid=launch.of(GRID),
-        block=launch.of(BLOCK),
+        block=padded_block(launch, state.extra_threads),
         index=index,
         body=body,
-        header=header,
+        header=(*header, *state.warnings),
+        barriers=tuple(state.barriers),
     )
-    return with_params(kernel, nest, layouts, tuple(state.buffers)), tuple(state.buffers)
+    return with_params(kernel, state), tuple(state.buffers)
 
 
-def with_params(
-    kernel: Kernel, nest: LoopNest, layouts: Mapping[str, Layout], buffers: tuple[Buffer, ...]
-) -> Kernel:
+def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:
+    """Return the block with `extra` threads more, on its slowest varying axis."""
+    x, y, z = launch.of(BLOCK)
+    if not extra:
+        return x, y, z
+    if z != ONE:
+        return x, y, z + rows_of(extra, x * y)
+    if y != ONE:
+        return x, y + rows_of(extra, x), z
+    return x + extra, y, z
+
+
+def rows_of(extra: int, row: Expr) -> int:
+    """Return how many rows of threads hold `extra` threads; raise unless they fit exactly."""
+    if not isinstance(row, Const) or extra % row.value:
+        raise ScheduleError(
+            f"warp-specialised: {extra} producer threads in rows of {row} threads; the rows must "
+            f"divide {extra}"
+        )
+    return extra // row.value
+
+
+def with_params(kernel: Kernel, state: Lowering) -> Kernel:
     """Return `kernel` with exactly the parameters that its body and extents mention."""
+    nest, layouts = state.nest, state.layouts
     memories, scalars, indices = mentioned(kernel)
+    maps = list(state.maps.values())
+    memories |= {m.tensor for m in maps}
     tensors = [
         TensorParam(
             name, nest.graph.value(name).dtype, layout.mode, simplify(layout.numel, nest.facts),
@@ -153,12 +224,13 @@ def with_params(
         for name, layout in layouts.items()
         if name in memories
     ]  # fmt: skip
-    tensors += [TensorParam(b.name, b.dtype, "workspace", b.numel) for b in buffers]
+    tensors += [TensorParam(b.name, b.dtype, "workspace", b.numel) for b in state.buffers]
     values = [
         ScalarParam(v.name, v.dtype)
         for v in nest.graph.inputs
         if v.op == "scalar" and v.name in scalars
     ]
-    extents = frozenset[str]().union(*(variables(p.numel) for p in tensors))
+    used = [*(p.numel for p in tensors), *(e for m in maps for e in (*m.dims, *m.strides_bytes))]
+    extents = frozenset[str]().union(*(variables(e) for e in used))
     sizes = sorted(indices | extents)
-    return replace(kernel, params=(*tensors, *values, *(SizeParam(s) for s in sizes)))
+    return replace(kernel, params=(*tensors, *maps, *values, *(SizeParam(s) for s in sizes)))

@@ -10,7 +10,7 @@ from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, R
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import For, GridReduce, Let
 
-HARDWARE = frozenset({"bx", "by", "bz", "tx", "ty", "tz"})
+HARDWARE = frozenset({"bx", "by", "bz", "tx", "ty", "tz", "thread"})
 _EXPR = (Const, Var, BinOp, Select)
 _SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
 

@@ -13,6 +13,7 @@ from fuser.kir.core import IndexType, Kernel
 from fuser.kir.program import Buffer
 from fuser.nest.build import build_nest
 from fuser.nest.nodes import LoopNest
+from fuser.passes.circular_buffer import CircularBuffers
 from fuser.passes.guards import hoist_guards
 from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
@@ -49,7 +50,7 @@ BASE_FRAMES, FRAMES_PER_OP = 1000, 12
 MAX_CHAIN = 2000
 """Longest chain of inlined operations; more would overflow the C stack of a thread."""
 
-NEST_PASSES: tuple[Pass[LoopNest], ...] = (InsertSyncs(),)
+NEST_PASSES: tuple[Pass[LoopNest], ...] = (CircularBuffers(), InsertSyncs())
 KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), Unswitch(), NameIndices())
 
 

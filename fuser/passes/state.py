@@ -6,15 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fuser.core.dtypes import DataType
-from fuser.core.expr import TRUE, Expr, Var, all_of, equal
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal
 from fuser.core.simplify import Facts
-from fuser.kir.core import SharedArray
+from fuser.kir.core import BarrierArray, SharedArray
 from fuser.kir.program import Buffer
+from fuser.kir.tensor_map import TensorMapParam
 from fuser.nest.nodes import LoopNest
 from fuser.ops import BY_REDUCTION
-from fuser.passes.launch import LastBlock, LaunchExtents
+from fuser.passes.launch import BLOCK, LastBlock, LaunchExtents
 from fuser.passes.layout import Layout
 from fuser.schedule.kinds import ParallelType
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The threads that run a warp role: whole warps, with a named barrier of their own."""
+
+    first: int
+    threads: int
+    barrier: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +40,27 @@ class Scope:
         Conditions that statements here must add: hardware indices beyond a loop's extent.
     hardware
         Hardware axes bound by enclosing loops.
+    team
+        The warp role that runs this; None: all threads of the block.
     """
 
     facts: Facts
     guard: Expr = TRUE
     hardware: frozenset[ParallelType] = frozenset()
+    team: Team | None = None
 
 
 @dataclass(slots=True)
 class Lowering:
-    """State of lowering one nest: names, shared arrays, temporary buffers."""
+    """State of lowering one nest.
+
+    Attributes
+    ----------
+    warnings
+        What the kernel does less well than asked, and why.
+    extra_threads
+        Threads of producer roles, behind those that the nest's loops are bound to.
+    """
 
     nest: LoopNest
     layouts: Mapping[str, Layout]
@@ -49,6 +71,11 @@ class Lowering:
     last_block: dict[str, tuple[LastBlock, ...]] = field(
         default_factory=dict[str, tuple[LastBlock, ...]]
     )
+
+    barriers: list[BarrierArray] = field(default_factory=list[BarrierArray])
+    maps: dict[str, TensorMapParam] = field(default_factory=dict[str, TensorMapParam])
+    warnings: list[str] = field(default_factory=list[str])
+    extra_threads: int = 0
 
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""
@@ -71,3 +98,15 @@ class Lowering:
         """Return the guard that picks one thread along hardware axes bound by no loop here."""
         unbound = [kind for kind in self.launch.used if kind not in hardware]
         return all_of(*(equal(Var(kind.value), 0) for kind in unbound))
+
+    def threads(self) -> int:
+        """Return the threads that the nest's loops are bound to; raise unless constant."""
+        count = 1
+        for extent in self.launch.of(BLOCK):
+            if not isinstance(extent, Const):
+                raise ScheduleError(
+                    f"kernel {self.nest.name}: a block extent is {extent}; a pipeline counts "
+                    "arrivals, which needs a constant"
+                )
+            count *= extent.value
+        return count

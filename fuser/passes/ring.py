@@ -1,0 +1,481 @@
+"""Lower the verbs of a circular buffer: the only place that knows stages, parities and counts.
+
+With S stages, trip l uses stage ``l % S`` and is its ``l / S``-th round. ``full[s]`` completes once
+a round, when the copies have landed; ``empty[s]`` completes once a round, when the readers are
+done. A reader of trip l waits for parity ``l / S % 2`` of ``full``; a writer for the other parity
+of ``empty``, so that a fresh barrier counts as free (PTX ISA, mbarrier phases).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fuser.core.dtypes import DataType
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substitute, variables
+from fuser.core.simplify import simplify
+from fuser.core.unroll import Unroll
+from fuser.kir.core import BarrierArray, Stmt
+from fuser.kir.scalar import Element
+from fuser.kir.stmts import (
+    BulkLoad,
+    CpAsyncArrive,
+    DeclareRegisters,
+    For,
+    If,
+    MbarrierArrive,
+    MbarrierArriveExpectTx,
+    MbarrierArriveToken,
+    MbarrierInit,
+    MbarrierInitFence,
+    MbarrierInval,
+    MbarrierWait,
+    MbarrierWaitToken,
+    NamedBarrier,
+    Role,
+    Roles,
+    SetMaxRegisters,
+    Store,
+    SyncThreads,
+    TensorLoad,
+)
+from fuser.nest.nodes import (
+    Acquire,
+    Await,
+    Compute,
+    Fill,
+    InitRing,
+    InvalRing,
+    Loop,
+    NestNode,
+    Release,
+    Ring,
+    RingVerb,
+    WarpRoles,
+    walk,
+)
+from fuser.passes.buffers import buffer_index
+from fuser.passes.circular_buffer import keep
+from fuser.passes.copies import CopyPlan, plan_copy
+from fuser.passes.guards import guarded
+from fuser.passes.state import Lowering, Scope, Team
+from fuser.schedule.circular import Pipelined, WarpSpecialized
+from fuser.schedule.kinds import LoadStoreOpType, ParallelType
+
+THREAD = Var("thread")
+WARP = 32
+WARP_GROUP = 128
+
+BodyLowering = Callable[[tuple[NestNode, ...], Scope], tuple[Stmt, ...]]
+
+
+@dataclass(slots=True)
+class RingLowering:
+    """Lowers the verbs of one ring.
+
+    Attributes
+    ----------
+    body
+        Lowers ordinary nest nodes.
+    """
+
+    state: Lowering
+    ring: Ring
+    body: BodyLowering
+
+    # ---- names and numbers -----------------------------------------------------------------
+
+    @property
+    def full(self) -> str:
+        """Barriers that complete when a stage is full."""
+        return f"{self.ring.name}_full"
+
+    @property
+    def empty(self) -> str:
+        """Barriers that complete when a stage is free."""
+        return f"{self.ring.name}_empty"
+
+    @property
+    def tokens(self) -> str:
+        """Register array with the token of each stage."""
+        return f"{self.ring.name}_token"
+
+    @property
+    def stages(self) -> int:
+        """S."""
+        return self.ring.buffer.stages
+
+    def stage(self, trip: Expr, scope: Scope) -> Expr:
+        """Return the stage of a trip."""
+        return simplify(trip % self.stages, scope.facts)
+
+    def parity(self, trip: Expr, scope: Scope) -> Expr:
+        """Return the parity of the round that a trip is in."""
+        return simplify((trip // self.stages) % 2, scope.facts)
+
+    @property
+    def uses_tokens(self) -> bool:
+        """Whether readers wait with the token of their own arrival."""
+        kind = self.ring.buffer.type
+        return isinstance(kind, Pipelined) and kind.sync == "token"
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether a stage is found free by an mbarrier."""
+        kind = self.ring.buffer.type
+        return isinstance(kind, WarpSpecialized) or kind.war == "mbarrier"
+
+    def plans(self) -> dict[str, CopyPlan]:
+        """Return the plan of every tensor that the copy engine is asked to load."""
+        tensors = self.state.nest.schedule.tensors
+        return {
+            name: plan_copy(self.state, name)
+            for name in self.ring.tensors
+            if tensors[name].load.is_async_proxy
+        }
+
+    def arrivals(self) -> int:
+        """Return how many arrivals complete a full barrier besides the bytes."""
+        writers = self.writers()
+        plans = self.plans()
+        engine = any(p.engine != "threads" for p in plans.values())
+        if self.uses_tokens:
+            count = writers
+        else:
+            count = int(engine)
+            if any(p.engine == "threads" for p in plans.values()) or self.loads(
+                LoadStoreOpType.set
+            ):
+                count += writers
+        return count + (writers if self.loads(LoadStoreOpType.cp_async) else 0)
+
+    def writers(self) -> int:
+        """Return the threads that take part in filling a stage."""
+        return self.producer_threads() if self.ring.buffer.is_specialized else self.state.threads()
+
+    def producer_threads(self) -> int:
+        """Return the threads of the producer role: a warp, or a group if registers change hands."""
+        kind = self.ring.buffer.type
+        handed = isinstance(kind, WarpSpecialized) and kind.num_registers is not None
+        return WARP_GROUP if handed else WARP
+
+    def loads(self, kind: LoadStoreOpType) -> bool:
+        """Whether a tensor of the ring is loaded that way."""
+        tensors = self.state.nest.schedule.tensors
+        return any(tensors[name].load is kind for name in self.ring.tensors)
+
+    # ---- verbs -----------------------------------------------------------------------------
+
+    def lower(self, verb: RingVerb, scope: Scope) -> tuple[Stmt, ...]:
+        """Return the statements of a verb."""
+        match verb:
+            case InitRing():
+                return self.init()
+            case InvalRing():
+                return self.inval()
+            case Acquire(_, trip):
+                return self.acquire(trip, scope)
+            case Fill(_, trip, nodes):
+                return self.fill(trip, nodes, scope)
+            case Await(_, trip):
+                return self.wait(trip, scope)
+            case Release(_, trip):
+                return self.release(trip, scope)
+
+    def init(self) -> tuple[Stmt, ...]:
+        """Initialise the barriers, make them visible, and declare the tokens."""
+        state = self.state
+        state.barriers.append(BarrierArray(self.full, self.stages))
+        s = Var("s")
+        inits: list[Stmt] = [MbarrierInit(self.full, s, Const(self.arrivals()))]
+        if self.has_empty:
+            state.barriers.append(BarrierArray(self.empty, self.stages))
+            inits.append(MbarrierInit(self.empty, s, Const(state.threads())))
+        for plan in self.plans().values():
+            if plan.map is not None:
+                state.maps[plan.map.name] = plan.map
+            if plan.obstacle:
+                names = ", ".join(self.ring.tensors)
+                state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
+        loop = For("s", Const(self.stages), tuple(inits), Unroll("rolled"))
+        elected = If(equal(THREAD, 0), (loop, MbarrierInitFence()))
+        tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
+        sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
+        return (*(tokens if self.uses_tokens else ()), elected, sync)
+
+    def inval(self) -> tuple[Stmt, ...]:
+        """Give the barriers back, after everybody has stopped waiting on them."""
+        s = Var("s")
+        ends: list[Stmt] = [MbarrierInval(self.full, s)]
+        if self.has_empty:
+            ends.append(MbarrierInval(self.empty, s))
+        loop = For("s", Const(self.stages), tuple(ends), Unroll("rolled"))
+        sync = SyncThreads(f"nobody waits on the barriers of {self.ring.name} any more")
+        return (sync, If(equal(THREAD, 0), (loop,)))
+
+    def acquire(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+        """Wait until the readers of the stage's previous trip are done."""
+        if not self.has_empty:
+            return ()  # the barrier of the block at the end of the trip before said so
+        wait = MbarrierWait(
+            self.empty, self.stage(trip, scope), self.other_parity(trip, scope),
+            "the stage is free",
+        )  # fmt: skip
+        return self.by_writers((wait,), scope)
+
+    def other_parity(self, trip: Expr, scope: Scope) -> Expr:
+        """Return the parity that a fresh barrier passes in round 0."""
+        parity = self.parity(trip, scope)
+        if isinstance(parity, Const):
+            return Const(1 - parity.value)
+        return BinOp("^", parity, Const(1))
+
+    def by_writers(self, stmts: tuple[Stmt, ...], scope: Scope) -> tuple[Stmt, ...]:
+        """Return statements for the threads that fill: the elected one if only it issues copies."""
+        plans = self.plans()
+        alone = len(plans) == len(self.ring.tensors) and all(
+            p.engine != "threads" for p in plans.values()
+        )
+        return (If(self.elected(scope), stmts),) if alone else stmts
+
+    def elected(self, scope: Scope) -> Expr:
+        """Return the condition of the thread that issues copies."""
+        return equal(THREAD, 0 if scope.team is None else scope.team.first)
+
+    def wait(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+        """Wait until the stage has been filled."""
+        stage = self.stage(trip, scope)
+        why = "the stage is full"
+        if self.uses_tokens:
+            return (MbarrierWaitToken(self.full, stage, self.tokens, stage, why),)
+        return (MbarrierWait(self.full, stage, self.parity(trip, scope), why),)
+
+    def release(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+        """Say that this thread has read the stage."""
+        if self.has_empty:
+            return (MbarrierArrive(self.empty, self.stage(trip, scope)),)
+        why = f"every thread has read its stage of {self.ring.name}"
+        if scope.team is None:
+            return (SyncThreads(why),)
+        return (NamedBarrier(scope.team.barrier, scope.team.threads, why),)
+
+    # ---- filling ---------------------------------------------------------------------------
+
+    def fill(self, trip: Expr, nodes: tuple[NestNode, ...], scope: Scope) -> tuple[Stmt, ...]:
+        """Issue all copies of a trip and arrive for them."""
+        stage, plans = self.stage(trip, scope), self.plans()
+        by_engine = {n for n, p in plans.items() if p.engine != "threads"}
+        by_hand = {n for n, p in plans.items() if p.engine == "threads"}
+        issue = self.engine_copies(nodes, by_engine, stage, scope)
+        manual = self.thread_copies(nodes, by_hand, scope)
+        rest = tuple(n for n in self.kept(nodes, set(plans)))
+        others = self.body(rest, scope) if rest else ()
+        result: list[Stmt] = [*manual, *others]
+        if self.loads(LoadStoreOpType.cp_async):
+            result.append(CpAsyncArrive(self.full, stage))
+        nbytes = self.expected(nodes, by_engine, scope)
+        if self.uses_tokens:
+            result += self.token_arrivals(stage, nbytes, issue, scope)
+        else:
+            if by_engine:
+                expect = MbarrierArriveExpectTx(self.full, stage, nbytes)
+                result.append(If(self.elected(scope), (expect, *issue)))
+            if by_hand or self.loads(LoadStoreOpType.set):
+                result.append(MbarrierArrive(self.full, stage))
+        return tuple(result)
+
+    def token_arrivals(
+        self, stage: Expr, nbytes: Expr, issue: tuple[Stmt, ...], scope: Scope
+    ) -> tuple[Stmt, ...]:
+        """Every thread arrives and keeps its token; the elected one announces the bytes."""
+        plain = MbarrierArriveToken(self.tokens, stage, self.full, stage)
+        if not issue:
+            return (plain,)
+        announce = MbarrierArriveToken(self.tokens, stage, self.full, stage, nbytes)
+        return (If(self.elected(scope), (announce, *issue), (plain,)),)
+
+    def kept(self, nodes: tuple[NestNode, ...], gone: set[str]) -> tuple[NestNode, ...]:
+        """Return the nodes without the statements of some tensors."""
+        return keep(nodes, lambda tensor: tensor not in gone)
+
+    def expected(self, nodes: tuple[NestNode, ...], names: set[str], scope: Scope) -> Expr:
+        """Return the bytes that arrive on the full barrier in one trip."""
+        total: Expr = ZERO
+        for path, node in walk(nodes):
+            if not (isinstance(node, Compute) and node.tensor in names):
+                continue
+            plan = self.plans()[node.tensor]
+            boxes: Expr = Const(1)
+            for loop in path:
+                if loop.parallel is not ParallelType.tma:
+                    boxes = boxes * loop.extent
+            env = {f"a{j}": e for j, e in enumerate(node.loops)}
+            inside = substitute(plan.guard, env)
+            nbytes = substitute(plan.nbytes, env)
+            inner = {loop.var for loop in path}
+            if (variables(inside) | variables(nbytes)) & inner and boxes != Const(1):
+                raise ScheduleError(
+                    f"{node.tensor}: loads several boxes a stage and the last may be cut short; "
+                    "load it by LoadStoreOpType.tma, which fills what is outside with zeros"
+                )
+            whole = simplify(inside, scope.facts)
+            total = total + select(whole, nbytes * boxes, 0)
+        return simplify(total, scope.facts)
+
+    def engine_copies(
+        self, nodes: tuple[NestNode, ...], names: set[str], stage: Expr, scope: Scope
+    ) -> tuple[Stmt, ...]:
+        """Return the copies that the elected thread issues."""
+        result: list[Stmt] = []
+        for node in nodes:
+            if isinstance(node, Loop):
+                inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
+                if node.parallel.is_block:
+                    if any(c.tensor in names for c in _computes(node)):
+                        raise ScheduleError(
+                            f"ring {self.ring.name}: a box lies inside a loop over "
+                            f"{node.parallel.name}; one thread issues it, so inline the tensor "
+                            "outside of thread axes"
+                        )
+                    continue
+                body = self.engine_copies(node.body, names, stage, inner)
+                if not body or node.parallel is ParallelType.tma:
+                    result += body
+                else:
+                    result.append(For(node.var, node.extent, body, node.unroll))
+            elif isinstance(node, Compute) and node.tensor in names:
+                result += self.engine_copy(node, stage, scope)
+        return tuple(result)
+
+    def engine_copy(self, node: Compute, stage: Expr, scope: Scope) -> tuple[Stmt, ...]:
+        """Return one box's copy under its guard."""
+        name, plan = node.tensor, self.plans()[node.tensor]
+        ts = self.state.nest.schedule.tensors[name]
+        loops = tuple(ZERO if j in plan.axes else e for j, e in enumerate(node.loops))
+        env = {f"a{j}": e for j, e in enumerate(loops)}
+        dst = buffer_index(ts, loops, scope.facts)
+        guard = substitute(plan.guard, env)
+
+        def at(e: Expr) -> Expr:
+            return simplify(substitute(e, env), scope.facts)
+
+        copy: Stmt
+        if plan.map is not None:
+            coords = tuple(at(c) for c in plan.coords)
+            copy = TensorLoad(name, dst, plan.map.name, coords, self.full, stage)
+        else:
+            (source,) = self.state.nest.graph.operand_names(name)
+            copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
+        return guarded(guard, (copy,), scope.facts)
+
+    def thread_copies(
+        self, nodes: tuple[NestNode, ...], names: set[str], scope: Scope
+    ) -> tuple[Stmt, ...]:
+        """Return loops in which all writers copy boxes that the engine cannot."""
+        result: list[Stmt] = []
+        for node in nodes:
+            if isinstance(node, Loop):
+                inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
+                body = self.thread_copies(node.body, names, inner)
+                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
+                    result += body
+                else:
+                    result.append(For(node.var, node.extent, body, node.unroll))
+            elif isinstance(node, Compute) and node.tensor in names:
+                result.append(self.thread_copy(node, scope))
+        return tuple(result)
+
+    def thread_copy(self, node: Compute, scope: Scope) -> Stmt:
+        """Return the loop over the elements of a box, shared out among the writers."""
+        name, plan = node.tensor, self.plans()[node.tensor]
+        graph, ts = self.state.nest.graph, self.state.nest.schedule.tensors[name]
+        (source,) = graph.operand_names(name)
+        numel = 1
+        digits: dict[int, Expr] = {}
+        e = Var(self.state.fresh("e"))
+        for j in reversed(plan.axes):
+            extent = simplify(ts.domain.loop[j].extent, scope.facts)
+            assert isinstance(extent, Const)
+            digits[j] = (e // numel) % extent
+            numel *= extent.value
+        facts = scope.facts.with_range(e.name, Const(numel))
+        loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
+        env = {f"a{j}": at for j, at in enumerate(loops)}
+        guard = substitute(plan.guard, env)
+        held = facts.with_guard(guard)
+        dtype = graph.value(source).dtype
+        value = Element(source, simplify(substitute(plan.source, env), held), dtype)
+        store = Store(name, buffer_index(ts, loops, held), value)
+        first = Const(0) if scope.team is None else Const(scope.team.first)
+        return For(
+            e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
+            THREAD - first, Const(self.writers()),
+        )  # fmt: skip
+
+
+def lower_roles(
+    state: Lowering, roles: WarpRoles, scope: Scope, ring: RingLowering, body: BodyLowering
+) -> tuple[Stmt, ...]:
+    """Lower warp roles: consumers are the threads of the nest's loops, producers come behind."""
+    kind = roles.ring.buffer.type
+    assert isinstance(kind, WarpSpecialized)
+    consumers, producers = state.threads(), ring.producer_threads()
+    check_specialised(state, ring, kind, consumers)
+    state.extra_threads = max(state.extra_threads, producers)
+    producer = replace(scope, team=Team(consumers, producers, 2))
+    consumer = replace(scope, team=Team(0, consumers, 1))
+    produce, consume = body(roles.producer, producer), body(roles.consumer, consumer)
+    if kind.num_registers is not None:
+        fewer, more = kind.num_registers
+        produce = (SetMaxRegisters(fewer, False), *produce)
+        consume = (SetMaxRegisters(more, True), *consume)
+    return (
+        Roles(
+            (
+                Role(f"consumer of {roles.ring.name}", 0, consumers, consume),
+                Role(f"producer of {roles.ring.name}", consumers, producers, produce),
+            )
+        ),
+    )
+
+
+def check_specialised(
+    state: Lowering, ring: RingLowering, kind: WarpSpecialized, consumers: int
+) -> None:
+    """Raise `ScheduleError` where roles cannot be whole warps, or cannot load that way."""
+    name = ring.ring.name
+    if consumers % WARP:
+        raise ScheduleError(
+            f"{name}: warp-specialised over {consumers} threads; whole warps of {WARP} are needed"
+        )
+    others = [k for k in ParallelType if k.is_block and k is not kind.on and k in state.launch.used]
+    later = [k for k in others if k.value > kind.on.value]
+    if later:
+        raise ScheduleError(
+            f"{name}: warp-specialised on {kind.on.name}, and {later[0].name} has threads too; "
+            "producer warps follow the others only on the slowest varying thread axis"
+        )
+    if ring.loads(LoadStoreOpType.cp_async) or ring.loads(LoadStoreOpType.set):
+        raise ScheduleError(
+            f"{name}: warp-specialised, and one of its tensors is loaded by the consumers' "
+            "threads; load it by tma or bulk"
+        )
+    if kind.num_registers is None:
+        return
+    if consumers % WARP_GROUP:
+        raise ScheduleError(
+            f"{name}: registers change hands among {consumers} consumer threads; whole warp groups "
+            f"of {WARP_GROUP} are needed"
+        )
+    fewer, more = kind.num_registers
+    total = fewer * WARP_GROUP + more * consumers
+    if total > 65536 or fewer > more:
+        raise ScheduleError(
+            f"{name}: registers {fewer} x {WARP_GROUP} + {more} x {consumers} = {total}; at most "
+            "65536 a block, and no more for producers than for consumers"
+        )
+
+
+def _computes(loop: Loop) -> list[Compute]:
+    return [node for _, node in walk(loop.body) if isinstance(node, Compute)]
