@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from fuser.api.pipeline import Build, bindings, build_program, output_buffer, segment_layouts
+from fuser.api.pipeline import Build, build_program, hand_over, output_buffer, segment_layouts
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr
@@ -76,9 +76,9 @@ def _build(
     )  # fmt: skip
     check_block(kernel, schedule)
     buffers = [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
-    outputs = bindings(hand.graph, part.stores)
+    last, outputs = hand_over(build, hand.graph, part.stores, name)
     inputs = tuple(v.name for v in part.graph.inputs)
-    return Program(name, inputs, (*buffers, *temporaries), (kernel,), outputs)
+    return Program(name, inputs, (*buffers, *temporaries), (kernel, *last), outputs)
 
 
 def _subject(message: str, hand: HandSchedule) -> str | None:

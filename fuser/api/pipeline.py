@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser.api.in_place import binding, is_row_major, store_into
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Expr, product, substitute
@@ -82,14 +83,28 @@ def build_program(
         kernels.append(kernel)
         buffers += temporaries
     inputs = tuple(v.name for v in graph.inputs)
-    return Program(name, inputs, tuple(buffers), tuple(kernels), bindings(graph, stores))
+    last, outputs = hand_over(build, graph, stores, name)
+    return Program(name, inputs, tuple(buffers), (*kernels, *last), outputs)
 
 
-def bindings(graph: FusionGraph, stores: Mapping[str, str]) -> tuple[OutputBinding, ...]:
-    """Return how each output is handed over: its buffer, or a copy into the input it aliases."""
-    return tuple(
-        OutputBinding(stores[o.value], o.alias_of, o.alias_of is None) for o in graph.outputs
-    )
+def hand_over(
+    build: Build, graph: FusionGraph, stores: Mapping[str, str], name: str
+) -> tuple[list[Kernel], tuple[OutputBinding, ...]]:
+    """Return how each output leaves its buffer, and the kernels that store aliases in place."""
+    kernels: list[Kernel] = []
+    outputs: list[OutputBinding] = []
+    for output in graph.outputs:
+        buffer, target = stores[output.value], output.alias_of
+        copied = target is None or is_row_major(
+            graph.value(target).shape, build.strides[target], build.facts
+        )
+        outputs.append(binding(output, buffer, stored=not copied))
+        if copied or target is None:
+            continue
+        part = store_into(graph.value(output.value), buffer, target)
+        if not is_empty(part.graph, build.facts):
+            kernels.append(lower_segment(build, part, None, f"{name}_into_{target}")[0])
+    return kernels, tuple(outputs)
 
 
 def is_empty(graph: FusionGraph, facts: Facts) -> bool:
@@ -110,7 +125,10 @@ def scheduled_segments(build: Build) -> list[tuple[Segment, Schedule | None]]:
 
 def problem_of(build: Build, part: Segment) -> Problem:
     """Return what recipes see of a segment."""
-    layouts = {n: x for n, x in segment_layouts(build, part).items() if x.mode == "in"}
+    given = build.strides.keys()
+    layouts = {
+        n: x for n, x in segment_layouts(build, part).items() if x.mode == "in" or n in given
+    }
     return Problem(
         part.graph,
         {name: layout.strides for name, layout in layouts.items()},
@@ -162,8 +180,12 @@ def segment_layouts(build: Build, part: Segment) -> dict[str, Layout]:
         else:
             layouts[value.name] = Layout(value.shape, contiguous_strides(value.shape), "in")
     for output in part.graph.outputs:
-        shape = part.graph.value(output.value).shape
-        layouts[output.value] = Layout(shape, contiguous_strides(shape), "out")
+        name, shape = output.value, part.graph.value(output.value).shape
+        if name in given:  # the last kernel of an output that aliases it
+            strides, aligned = build.strides[name], given[name].aligned_bytes
+            layouts[name] = Layout(shape, strides, "out", aligned)
+        else:
+            layouts[name] = Layout(shape, contiguous_strides(shape), "out")
     return layouts
 
 

@@ -18,9 +18,9 @@ class Problem:
     Attributes
     ----------
     strides
-        Strides of every input in elements.
+        Strides in elements of every input, and of an output that is stored into one.
     aligned_bytes
-        Guaranteed alignment of every input.
+        Guaranteed alignment of the same tensors.
     facts
         What the shape class promises about sizes.
     sizes
