@@ -40,8 +40,8 @@ class Ring:
 
         gpu = device(0)
         function = load_function(self.compile(name, gpu.arch).image, name)
-        kinds = ("pointer", "pointer", "i32")
-        record = LaunchRecord(function, kinds, self.stages * self.tile_bytes)
+        nbytes = self.stages * self.tile_bytes
+        record = LaunchRecord(function, ("pointer", "pointer", "i32"), nbytes)
         grid = (gpu.sm_count * self.blocks_per_sm, 1, 1)
         block = (self.readers + 32, 1, 1)
         values = (*pointers, ARRAY_BYTES // self.tile_bytes)
