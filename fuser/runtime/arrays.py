@@ -262,10 +262,14 @@ def _from_jax(array: Any, what: str) -> ArrayView:
     )
 
 
+_DTYPE_OF_TYPESTR = {"<f1": DataType.Float8_e5m2.np, "|f1": DataType.Float8_e5m2.np}
+"""What ml_dtypes writes and NumPy does not read; its other dtypes are anonymous bytes (``V1``)."""
+
+
 def _from_cuda_interface(array: Any, stream: int, what: str) -> ArrayView:
     interface = array.__cuda_array_interface__
     pointer, readonly = interface["data"]
-    dtype = _numpy_dtype(interface["typestr"], what)
+    dtype = _numpy_dtype(_DTYPE_OF_TYPESTR.get(interface["typestr"], interface["typestr"]), what)
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
     producer = interface.get("stream")

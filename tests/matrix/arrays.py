@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import numpy as np
 from fuser.api.definition import FusionDefinition
 from fuser.core.dtypes import DataType
 from fuser.ops.convert import convert
+from fuser.runtime.arrays import byte_bounds, view_of
 
 SHAPES = ((), (0, 2, 1), (1,), (5, 0, 3), (11,), (37, 1, 130))
 LARGE = (1024, 1024)
@@ -81,6 +83,12 @@ def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     count = int(np.prod(shape, dtype=np.int64))
     raw = np.full(count * dtype.itemsize, 1 if dtype == np.bool_ else 0xA5, np.uint8)
     return raw.view(dtype).reshape(shape)
+
+
+def spanned_bytes(x: np.ndarray) -> np.ndarray:
+    """A copy of the bytes from the first element of `x` to its last, gaps included."""
+    low, high = byte_bounds(view_of(x))
+    return np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
 
 
 def filled(target: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import gc
 import ml_dtypes
 import numpy as np
 import pytest
+from matrix.arrays import LAYOUTS, arrange, spanned_bytes, values
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
@@ -34,6 +35,24 @@ def test_numpy_is_viewed_without_a_copy(dtype, rng):
     assert again.dtype == array.dtype
     assert again.tobytes() == array.tobytes()
     assert np.shares_memory(again, array)
+
+
+@pytest.mark.parametrize("dtype", list(DataType), ids=repr)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (1,), (5, 1, 3), (0, 4)], ids=str)
+def test_every_dtype_in_every_layout(shape, layout, dtype, rng):
+    """Views give the elements back, and so do the bytes between the first and the last one."""
+    x = arrange(values(dtype, int(np.prod(shape)), rng).reshape(shape), layout)
+    view = view_of(x)
+    assert view.dtype is dtype
+    assert host_array(view).tobytes() == x.tobytes()
+    memory = spanned_bytes(x)
+    low, high = byte_bounds(view)
+    assert memory.size == high - low
+    if x.size:
+        steps = tuple(s * dtype.nbytes for s in view.strides_elems)
+        again = np.ndarray(shape, f"u{dtype.nbytes}", memory.tobytes(), strides=steps)
+        assert again.tobytes() == x.tobytes()
 
 
 def test_numpy_details():
@@ -72,6 +91,8 @@ def test_cuda_array_interface():
     view = view_of(CudaInterface(shape=(2, 3), typestr="<f4", strides=(4, 8)))
     assert (view.pointer, view.shape, view.strides_elems) == (0x1000, (2, 3), (1, 2))
     assert (view.dtype, view.device, view.kind) == (DataType.Float, "cuda", "dlpack")
+    fp8 = np.zeros(1, ml_dtypes.float8_e5m2).__array_interface__["typestr"]
+    assert view_of(CudaInterface(shape=(2,), typestr=fp8)).dtype is DataType.Float8_e5m2
     dense = view_of(CudaInterface(shape=(2, 3), typestr="<i8", data=(64, True)))
     assert dense.strides_elems == (3, 1)
     assert dense.readonly
