@@ -1,0 +1,121 @@
+"""Small fusions with hand-made circular buffers: what ``check --matrix`` and the tests are run on.
+
+Each streams a tensor through shared memory in one block; the number of trips follows from its
+size, so one kernel serves every number of trips.
+"""
+
+from __future__ import annotations
+
+from fuser.api.definition import FusionDefinition
+from fuser.api.tensor import Tensor
+from fuser.core.dtypes import DataType
+from fuser.schedule.circular import CircularBufferType
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
+
+ENGINE = (LoadStoreOpType.tma, LoadStoreOpType.bulk)
+VECTOR_BYTES = 16
+
+
+def ring_map(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+    second: LoadStoreOpType | None = None,
+    dtype: DataType = DataType.Float,
+) -> FusionDefinition:
+    """``y = x * 2 + 1`` (``+ z`` with a `second` load): a tile of `tile` elements a trip."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=dtype)
+        y = x * 2.0 + 1.0
+        sources = [(x, load)]
+        if second is not None:
+            z = fd.define_tensor(shape=[-1], contiguity=[True], dtype=dtype)
+            y = y + z
+            sources.append((z, second))
+        y = fd.ops.cast(y, dtype=dtype)
+        fd.add_output(y)
+    caches = [(_cached(source, kind), kind) for source, kind in sources]
+    _share(y, 0, tile, threads)
+    for cache, kind in caches:
+        _tiled(cache, 0, tile, threads, kind, dtype)
+        cache.inline_at(y, 1)
+        cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
+def ring_rows(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+) -> FusionDefinition:
+    """``y = x * 2 + 1`` of rows, one after the other: a loop over tiles inside a persistent one."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True])
+        y = x * 2.0 + 1.0
+        fd.add_output(y)
+    cache = _cached(x, load)
+    _share(y, 1, tile, threads)
+    _tiled(cache, 1, tile, threads, load, DataType.Float)
+    cache.inline_at(y, 2)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
+def ring_sum(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+    dtype: DataType = DataType.Float,
+) -> FusionDefinition:
+    """``s = sum(x)``: every thread adds up its share of all tiles, then the block combines."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=dtype)
+        s = fd.ops.sum(x, [0])
+        fd.add_output(s)
+    cache = _cached(x, load)
+    s.split(0, tile)
+    s.split(1, threads)
+    partial = s.rfactor([0, 1])
+    partial.axis(2).parallelize(ParallelType.block_x)
+    s.axis(0).parallelize(ParallelType.block_x)
+    _tiled(cache, 0, tile, threads, load, dtype)
+    cache.inline_at(partial, 1)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
+def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:
+    cache = x.cache_after(load)
+    cache.set_memory_type(MemoryType.shared)
+    return cache
+
+
+def _share(y: Tensor, axis: int, tile: int, threads: int) -> None:
+    """Split `axis` into trips, elements of a thread, and threads."""
+    y.split(axis, tile)
+    y.split(axis + 1, threads)
+    y.axis(axis + 2).parallelize(ParallelType.block_x)
+
+
+def _tiled(
+    cache: Tensor, axis: int, tile: int, threads: int, load: LoadStoreOpType, dtype: DataType
+) -> None:
+    """Split `axis` into trips and a tile, loaded whole or by all threads."""
+    cache.split(axis, tile)
+    if load in ENGINE:
+        cache.axis(axis + 1).parallelize(ParallelType.tma)
+        return
+    width = min(VECTOR_BYTES // dtype.nbytes, tile // threads)
+    cache.split(axis + 1, threads * width)
+    cache.split(axis + 2, width)
+    cache.axis(axis + 2).parallelize(ParallelType.block_x)
+    cache.axis(axis + 3).parallelize(ParallelType.vectorize)
