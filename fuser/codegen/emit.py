@@ -16,7 +16,7 @@ from fuser.kir.core import (
     TensorMapParam,
     TensorParam,
 )
-from fuser.kir.verify import verify_kernel
+from fuser.kir.verify import DYNAMIC_ALIGN, verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
 _THREAD_NAMES = {
@@ -28,8 +28,6 @@ _THREAD_NAMES = {
     "tz": "threadIdx.z",
 }
 _LINE = 100
-DYNAMIC_ALIGN = 1024
-"""What dynamic shared memory is aligned to: the largest that any access needs."""
 
 
 def emit(kernel: Kernel) -> str:
@@ -87,7 +85,7 @@ def _wrapped(params: list[str], indent: int) -> str:
 
 def _shared_memory(kernel: Kernel) -> list[str]:
     """Declare shared arrays and barriers, or carve them from the launch's dynamic memory."""
-    arrays = (*kernel.shared, *kernel.barriers)
+    arrays: list[SharedArray | BarrierArray] = [*kernel.shared, *kernel.barriers]
     if not kernel.dynamic_shared_bytes:
         return [_static(a) for a in arrays]
     offsets = kernel.shared_offsets()

@@ -15,10 +15,14 @@ from fuser.kir.core import Kernel, TensorParam
 from fuser.kir.evaluate import run_body
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import Machine
+from fuser.sim.mbarrier import check_balance
 from fuser.sim.memory import strided_view
 from fuser.sim.races import RaceMonitor, deadlock
 
 WARP = 32
+HASTE = (0.02, 0.3, 0.9)
+"""How likely a copy lands before the next statement; one is drawn per run, so that some runs have
+copies that take long."""
 
 
 def check_kernel(
@@ -84,11 +88,16 @@ def _run(launch: Launch, ids: NDArray[np.int64], rng: np.random.Generator) -> No
         narrow_index=kernel.index == "i32",
         track_registers=True,
         interleaved=True,
+        barriers=launch.mbarriers(ids.size),
+        maps=launch.maps,
     )
     agents = list(_warps(launch, ids))
     holds_data = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}
-    machine.monitor = RaceMonitor(machine, agents, holds_data)
-    interleave(kernel.name, {a.name: run_body(kernel.body, machine, a) for a in agents}, rng)
+    machine.monitor = monitor = RaceMonitor(machine, agents, holds_data)
+    machine.order = monitor.order
+    interleave(machine, {a.name: run_body(kernel.body, machine, a) for a in agents}, rng)
+    monitor.check_exit()
+    check_balance(machine)
 
 
 def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:
@@ -100,14 +109,21 @@ def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:
             yield agent
 
 
-def interleave(kernel: str, programs: dict[str, Iterator[Wait]], rng: np.random.Generator) -> None:
-    """Advance agents in random order until all have finished."""
+def interleave(
+    machine: Machine, programs: dict[str, Iterator[Wait]], rng: np.random.Generator
+) -> None:
+    """Advance agents, and let copies land, in random order until all agents have finished."""
     blocked: dict[str, Wait] = {}
     finished = list[str]()
+    haste = HASTE[int(rng.integers(len(HASTE)))] if machine.barriers else 0.5
     while programs:
+        landing = [f for f in machine.flights if f.may_land()]
         runnable = [name for name in programs if name not in blocked or blocked[name].ready()]
+        if landing and (not runnable or rng.random() < haste):
+            machine.land(landing[int(rng.integers(len(landing)))])
+            continue
         if not runnable:
-            raise deadlock(kernel, blocked, finished)
+            raise deadlock(machine.kernel, blocked, finished)
         name = runnable[int(rng.integers(len(runnable)))]
         blocked.pop(name, None)
         wait = next(programs[name], None)

@@ -15,7 +15,9 @@ from fuser.kir.program import Buffer, Program
 from fuser.kir.stmts import DeclareRegisters
 from fuser.sim.agent import Array
 from fuser.sim.machine import Machine
+from fuser.sim.mbarrier import check_balance
 from fuser.sim.memory import poison, strided_view
+from fuser.sim.races import deadlock
 
 LIVE_ELEMENTS = 1 << 18
 """Register elements of the widest array that are alive at once: small enough for caches."""
@@ -104,7 +106,17 @@ def _blocks_per_chunk(launch: Launch) -> int:
 def _run_chunk(launch: Launch, first: int, last: int, check_index: bool) -> None:
     blocks = last - first
     memories = {**launch.tensors, **launch.shared(blocks)}
-    machine = Machine(launch.kernel.name, launch.block, blocks, memories, narrow_index=check_index)
+    machine = Machine(
+        launch.kernel.name,
+        launch.block,
+        blocks,
+        memories,
+        narrow_index=check_index,
+        barriers=launch.mbarriers(blocks),
+        maps=launch.maps,
+    )
     agent = launch.agent("all threads", np.arange(first, last), np.arange(launch.threads))
     for wait in run_body(launch.kernel.body, machine, agent):
-        raise AssertionError(f"lockstep execution waits for {wait.why}")
+        if not wait.ready():
+            raise deadlock(launch.kernel.name, {agent.name: wait}, ())
+    check_balance(machine)

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from fuser.core.errors import InputError
 from fuser.core.expr import Expr, evaluate
-from fuser.kir.core import Kernel, ScalarParam, TensorParam
+from fuser.kir.core import Kernel, ScalarParam, TensorMapParam, TensorParam
+from fuser.kir.tensor_map import SWIZZLE_BYTES
 from fuser.sim.agent import Agent, Array
+from fuser.sim.copies import TensorMap
 from fuser.sim.memory import Memory, flat_view, poison
+from fuser.sim.phases import Mbarriers
 
 Extents = tuple[int, int, int]
 
@@ -31,6 +34,8 @@ class Launch:
         Global memories by parameter name.
     scalars
         Scalar parameters by name, as NumPy scalars of their dtype.
+    maps
+        Tensor maps by parameter name.
     """
 
     kernel: Kernel
@@ -39,6 +44,7 @@ class Launch:
     env: Mapping[str, int]
     tensors: Mapping[str, Memory]
     scalars: Mapping[str, Any]
+    maps: Mapping[str, TensorMap]
 
     @property
     def threads(self) -> int:
@@ -60,6 +66,10 @@ class Launch:
             for s in self.kernel.shared
         }  # fmt: skip
 
+    def mbarriers(self, blocks: int) -> dict[str, Mbarriers]:
+        """Return fresh memory for the mbarriers of `blocks` blocks."""
+        return {b.name: Mbarriers.raw(b.name, b.size, blocks) for b in self.kernel.barriers}
+
     def agent(self, name: str, ids: NDArray[np.int64], tid: NDArray[np.int64]) -> Agent:
         """Return the agent of threads `tid` (one per lane) of every block in `ids`."""
         lanes = np.tile(tid, ids.size)
@@ -68,6 +78,7 @@ class Launch:
         threads = ("tx", "ty", "tz"), self.block, lanes
         for names, extents, linear in (blocks, threads):
             env.update(zip(names, _coordinates(linear, extents), strict=True))
+        env["thread"] = lanes
         if ids.size == 1:
             env.update((n, int(np.ravel(env[n])[0])) for n in ("bx", "by", "bz"))
         slot = np.repeat(np.arange(ids.size), tid.size)
@@ -108,7 +119,21 @@ def bind(
         if isinstance(p, ScalarParam)
     }
     grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
-    return Launch(kernel, grid, block, dict(env), tensors, values)
+    maps = {p.name: _tensor_map(p, env) for p in kernel.params if isinstance(p, TensorMapParam)}
+    return Launch(kernel, grid, block, dict(env), tensors, values, maps)
+
+
+def _tensor_map(p: TensorMapParam, env: Mapping[str, int]) -> TensorMap:
+    strides = (int(evaluate(s, env)) // p.dtype.nbytes for s in p.strides_bytes)
+    return TensorMap(
+        tensor=p.tensor,
+        offset=int(evaluate(p.offset_elems, env)),
+        dims=tuple(int(evaluate(d, env)) for d in p.dims),
+        strides=(1, *strides),
+        extents=p.loaded,
+        steps=(1, *p.element_strides[1:]),
+        swizzle_bits=max(0, SWIZZLE_BYTES[p.swizzle].bit_length() - 5),
+    )
 
 
 def _is_tensor(p: object) -> bool:

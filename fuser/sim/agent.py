@@ -20,7 +20,11 @@ class Wait:
     """Yielded by a statement that cannot proceed until `ready` returns true."""
 
     ready: Callable[[], bool]
-    why: str
+    why: str | Callable[[], str]
+
+    def reason(self) -> str:
+        """Return what it waits for, as things stand now."""
+        return self.why if isinstance(self.why, str) else self.why()
 
 
 STEP = Wait(lambda: True, "its turn")

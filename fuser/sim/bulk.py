@@ -1,4 +1,245 @@
-"""Bulk copies."""
-from typing import Any
+"""Rules of bulk and tensor copies: checked when issued, effective when they land."""
 
-load: Any
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.errors import ProtocolError
+from fuser.sim import mbarrier
+from fuser.sim.agent import Agent, Wait
+from fuser.sim.copies import Flight, Groups, TensorMap, move
+from fuser.sim.machine import Machine
+from fuser.sim.memory import Memory
+from fuser.sim.phases import Ints
+
+Place: TypeAlias = tuple[str, Any]
+"""Name of a memory or barrier array, and index (one per lane, or uniform)."""
+
+UNIT = 16
+TENSOR_ALIGN = 128
+
+
+def load(m: Machine, agent: Agent, dst: Place, src: Place, nbytes: Any, barrier: Place) -> None:
+    """Issue copies of contiguous bytes to shared memory, one per active lane."""
+    sizes = agent.spread(nbytes)[agent.active()]
+    for size in map(int, np.unique(sizes)):
+        with _lanes(agent, nbytes, size):
+            target = _contiguous(m, agent, dst, size)
+            source = _contiguous(m, agent, src, size)
+            _load(m, agent, m.memories[dst[0]], target, m.memories[src[0]], source, size, barrier)
+
+
+def tensor_load(
+    m: Machine, agent: Agent, dst: Place, name: str, coords: tuple[Any, ...], barrier: Place
+) -> None:
+    """Issue copies of boxes of a tensor map to shared memory, one per active lane."""
+    tensor_map = m.maps[name]
+    tensor = m.memories[tensor_map.tensor]
+    target = _box(m, agent, dst, tensor_map)
+    source, exists = _elements(m, agent, tensor_map, tensor, coords)
+    nbytes = tensor_map.numel * tensor.dtype.nbytes
+    _load(m, agent, m.memories[dst[0]], target, tensor, source, nbytes, barrier, exists)
+
+
+def _load(
+    m: Machine,
+    agent: Agent,
+    dst: Memory,
+    target: Ints,
+    src: Memory,
+    source: Ints,
+    nbytes: int,
+    barrier: Place,
+    exists: NDArray[np.bool_] | None = None,
+) -> None:
+    barriers, cells = mbarrier.claim(m, agent, *barrier)
+    phases = barriers.phase[cells].copy()
+    if m.order is not None and m.monitor is not None:
+        for lane, cell in enumerate(map(int, cells)):
+            if not m.order.cells[barriers.name, cell].fenced:
+                raise ProtocolError(
+                    f"{m.where(agent)}: the copy engine need not see {barriers.label(cell)}; "
+                    f"MbarrierInitFence after its init is missing"
+                )
+            key, time = (barriers.name, cell), int(phases[lane]) + 1
+            m.monitor.copy(agent, dst, target[lane], "write", key, time)
+    np.add.at(barriers.flying, cells, 1)
+    stmt = agent.at
+
+    def land() -> None:
+        _move(src, source, dst, target, exists)
+        here, agent.at = agent.at, stmt
+        mbarrier.complete_bytes(m, agent, barriers, cells, nbytes, phases)
+        agent.at = here
+
+    m.launch(Flight(f"{m.where(agent)} of {agent.name}", land))
+
+
+def _move(
+    src: Memory, source: Ints, dst: Memory, target: Ints, exists: NDArray[np.bool_] | None
+) -> None:
+    if exists is None or exists.all():
+        move(src.data, source, dst.data, target)
+        return
+    dst.data.view(f"u{dst.data.itemsize}")[target[~exists]] = 0
+    move(src.data, source[exists], dst.data, target[exists])
+
+
+def store(m: Machine, agent: Agent, dst: Place, src: Place, nbytes: Any) -> None:
+    """Issue copies of contiguous bytes from shared memory, one per active lane."""
+    sizes = agent.spread(nbytes)[agent.active()]
+    for size in map(int, np.unique(sizes)):
+        with _lanes(agent, nbytes, size):
+            source = _contiguous(m, agent, src, size)
+            target = _contiguous(m, agent, dst, size)
+            _store(m, agent, m.memories[src[0]], source, m.memories[dst[0]], target, None)
+
+
+def tensor_store(m: Machine, agent: Agent, name: str, coords: tuple[Any, ...], src: Place) -> None:
+    """Issue copies of boxes from shared memory through a tensor map, one per active lane."""
+    tensor_map = m.maps[name]
+    tensor = m.memories[tensor_map.tensor]
+    source = _box(m, agent, src, tensor_map)
+    target, exists = _elements(m, agent, tensor_map, tensor, coords)
+    _store(m, agent, m.memories[src[0]], source, tensor, target, exists)
+
+
+def _store(
+    m: Machine,
+    agent: Agent,
+    src: Memory,
+    source: Ints,
+    dst: Memory,
+    target: Ints,
+    exists: NDArray[np.bool_] | None,
+) -> None:
+    if not dst.writable:
+        raise ProtocolError(f"{m.where(agent)}: writes {dst.name}, an input of the kernel")
+    groups = m.groups(agent, "bulk")
+    if m.monitor is not None:
+        key, time = ("bulk", agent.name), len(groups.closed) + 1
+        for lane in range(len(source)):
+            inside = target[lane] if exists is None else target[lane][exists[lane]]
+            m.monitor.copy(agent, src, source[lane], "read", key, time)
+            m.monitor.copy(agent, dst, inside, "write", key, time)
+
+    def land() -> None:
+        if exists is None:
+            move(src.data, source, dst.data, target)
+        else:
+            move(src.data, source[exists], dst.data, target[exists])
+
+    flight = Flight(f"{m.where(agent)} of {agent.name}", land)
+    groups.add(flight, agent.active())
+    m.launch(flight)
+
+
+def commit(m: Machine, agent: Agent) -> None:
+    """Close the open group of bulk stores."""
+    groups = m.groups(agent, "bulk")
+    _require_issuers(m, agent, groups)
+    groups.commit()
+
+
+def wait(m: Machine, agent: Agent, pending: int, *, read_only: bool) -> Iterator[Wait]:
+    """Wait for all but `pending` groups; here, to have read is to be complete."""
+    groups = m.groups(agent, "bulk")
+    _require_issuers(m, agent, groups)
+    complete = groups.complete(pending)
+    flights = [f for f in groups.flights(complete) if not f.landed]
+    if flights:
+        what = "read" if read_only else "complete"
+        why = f"{m.where(agent)}: bulk stores that are not {what}"
+        yield Wait(lambda: all(f.landed for f in flights), why)
+    if m.order is not None:
+        m.order.landed(agent, ("bulk", agent.name), complete)
+
+
+def _require_issuers(m: Machine, agent: Agent, groups: Groups) -> None:
+    """Groups belong to threads: another thread's commit or wait does nothing for them."""
+    absent = groups.lanes & ~agent.active()
+    if absent.any():
+        lane = int(np.argmax(absent))
+        raise ProtocolError(
+            f"{m.where(agent)}: copies were issued by {m.thread(agent, lane)}, which does not "
+            f"execute it; groups belong to the thread that issued them"
+        )
+
+
+@contextmanager
+def _lanes(agent: Agent, value: Any, size: int) -> Iterator[None]:
+    """Narrow an agent to the lanes whose `value` is `size`, for a while."""
+    outer = agent.mask
+    agent.mask = agent.narrow(outer, agent.spread(value) == size)
+    yield
+    agent.mask = outer
+
+
+def _first(m: Machine, agent: Agent, memory: Memory, index: Any, align: int) -> Ints:
+    """Return the first element per active lane inside its block, checked for alignment."""
+    index = np.asarray(agent.spread(index)[agent.active()], np.int64)
+    at = index * memory.dtype.nbytes
+    if memory.aligned_bytes < align or (at % align).any():
+        raise ProtocolError(
+            f"{m.where(agent)}: {memory.name}[{int(index[np.argmax(at % align)])}] of a memory "
+            f"aligned to {memory.aligned_bytes} bytes; needed an address that is a multiple of "
+            f"{align}"
+        )
+    return index
+
+
+def _in_block(agent: Agent, memory: Memory, where: Ints) -> Ints:
+    if memory.space == "global":
+        return where
+    return where + agent.slot[agent.active()][:, None] * memory.numel
+
+
+def _bounds(m: Machine, agent: Agent, memory: Memory, first: Any, last: Any) -> None:
+    if first.size and (int(first.min()) < 0 or int(last.max()) >= memory.numel):
+        raise ProtocolError(
+            f"{m.where(agent)}: {memory.name}[{int(first.min())}:{int(last.max()) + 1}] is outside "
+            f"its {memory.numel} elements"
+        )
+
+
+def _contiguous(m: Machine, agent: Agent, place: Place, nbytes: int) -> Ints:
+    """Return the elements of `nbytes` bytes from each lane's place, shape (lanes, elements)."""
+    memory = m.memories[place[0]]
+    item = memory.dtype.nbytes
+    if nbytes <= 0 or nbytes % UNIT:
+        raise ProtocolError(
+            f"{m.where(agent)}: {nbytes} bytes; needed a positive multiple of {UNIT}"
+        )
+    first = _first(m, agent, memory, place[1], UNIT)
+    _bounds(m, agent, memory, first, first + nbytes // item - 1)
+    return _in_block(agent, memory, first[:, None] + np.arange(nbytes // item))
+
+
+def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap) -> Ints:
+    """Return the shared elements of boxes, in the order of the tensor's."""
+    memory = m.memories[place[0]]
+    first = _first(m, agent, memory, place[1], TENSOR_ALIGN)
+    pattern = TENSOR_ALIGN << tensor_map.swizzle_bits
+    if tensor_map.swizzle_bits and memory.aligned_bytes < pattern:
+        raise ProtocolError(
+            f"{m.where(agent)}: {memory.name} is aligned to {memory.aligned_bytes} bytes; its "
+            f"swizzle needs {pattern}"
+        )
+    where = tensor_map.target(first, memory.dtype.nbytes)
+    _bounds(m, agent, memory, where, where)
+    return _in_block(agent, memory, where)
+
+
+def _elements(
+    m: Machine, agent: Agent, tensor_map: TensorMap, tensor: Memory, coords: tuple[Any, ...]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the tensor's elements of boxes, and which of them exist."""
+    spread = [np.asarray(agent.spread(c)[agent.active()], np.int64) for c in coords]
+    where, exists = tensor_map.source(spread)
+    _bounds(m, agent, tensor, where[exists], where[exists])
+    return where, exists

@@ -6,7 +6,7 @@ of blocks in lockstep; in checked mode agents are warps and the monitor judges t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,8 +15,11 @@ import numpy as np
 from fuser.core.errors import ProtocolError
 from fuser.core.expr import Expr
 from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
+from fuser.sim.copies import Flight, Groups, TensorMap
 from fuser.sim.indexing import check_int32, evaluate_index
 from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
+from fuser.sim.phases import Mbarriers
+from fuser.sim.proxy import AsyncOrder
 
 __all__ = ["Agent", "Machine", "Monitor", "Wait"]
 
@@ -38,6 +41,17 @@ class Monitor(Protocol):
     def atomic(self, agent: Agent, key: Hashable) -> None:
         """Order `agent` after every earlier atomic on `key`, and later ones after `agent`."""
 
+    def copy(
+        self,
+        agent: Agent,
+        memory: Memory,
+        where: Array,
+        kind: AccessKind,
+        actor: Hashable,
+        time: int,
+    ) -> None:
+        """Record that `agent` issues a copy that touches `where` between now and its landing."""
+
 
 @dataclass(slots=True)
 class Machine:
@@ -51,6 +65,15 @@ class Machine:
         Check that index arithmetic stays inside 32 bits.
     track_registers
         Report reads of registers that nobody wrote.
+    interleaved
+        Agents take turns at every statement, and copies land when the scheduler says so; else
+        copies land when they are issued.
+    barriers, maps
+        Mbarrier arrays and tensor maps by name.
+    order
+        Clocks of asynchronous operations, when somebody watches.
+    flights
+        Copies and deferred arrivals that have not landed.
     """
 
     kernel: str
@@ -61,6 +84,10 @@ class Machine:
     narrow_index: bool = False
     track_registers: bool = False
     interleaved: bool = False
+    barriers: Mapping[str, Mbarriers] = field(default_factory=dict[str, Mbarriers])
+    maps: Mapping[str, TensorMap] = field(default_factory=dict[str, TensorMap])
+    order: AsyncOrder | None = None
+    flights: list[Flight] = field(default_factory=list[Flight])
     board: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
     @property
@@ -129,7 +156,7 @@ class Machine:
         if name in agent.registers:
             return self._read_registers(agent, name, index, mask, width)
         memory = self.memories[name]
-        where = self._locate(agent, memory, index, mask, width)
+        where = self.locate(agent, memory, index, mask, width)
         if self.monitor is not None:
             touched = _touched(agent, where, mask, width)
             self.monitor.access(agent, memory, touched, "read")
@@ -143,7 +170,7 @@ class Machine:
         memory = self.memories[name]
         if not memory.writable:
             raise ProtocolError(f"{self.where(agent)}: writes {name}, an input of the kernel")
-        where = self._locate(agent, memory, index, agent.mask, width)
+        where = self.locate(agent, memory, index, agent.mask, width)
         if self.monitor is not None:
             touched = _touched(agent, where, agent.mask, width)
             shape = (agent.lanes, width)
@@ -151,7 +178,7 @@ class Machine:
             self.monitor.access(agent, memory, touched, "write", written[agent.active()])
         scatter(memory.data, where, value, agent.mask, width)
 
-    def _locate(self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int) -> Any:
+    def locate(self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int) -> Any:
         """Return flat addresses, 0 in lanes outside `mask`."""
         self._check_bounds(agent, memory.name, index, mask, width, memory.numel)
         if width > 1:
@@ -203,10 +230,41 @@ class Machine:
                 f"{self.thread(agent, lane)}"
             )
 
+    # asynchronous operations ------------------------------------------------------------------
+
+    def launch(self, flight: Flight) -> None:
+        """Let `flight` land: at once in lockstep, else when the scheduler says so."""
+        if self.interleaved:
+            self.flights.append(flight)
+        else:
+            self.land(flight)
+
+    def land(self, flight: Flight) -> None:
+        """Make `flight` take effect."""
+        flight.land()
+        flight.landed = True
+        if self.interleaved:
+            self.flights.remove(flight)
+
+    def groups(self, agent: Agent, kind: str) -> Groups:
+        """Return the groups of copies of `kind` that `agent` has issued."""
+        if not self.interleaved:  # everything has landed: nobody asks what was issued
+            return Groups(np.zeros(agent.lanes, np.bool_))
+        key = ("groups", kind, agent.name)
+        if key not in self.board:
+            self.board[key] = Groups(np.zeros(agent.lanes, np.bool_))
+        groups: Groups = self.board[key]
+        return groups
+
     # barriers --------------------------------------------------------------------------------
 
     def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
         """Meet the other threads of the block."""
+        if self.monitor is None and agent.lanes != self.blocks * self.threads:
+            raise ProtocolError(
+                f"{self.where(agent)}: {what} in {agent.name}, a deadlock; the threads of other "
+                f"roles do not arrive"
+            )
         if agent.mask is not None and self.monitor is None:
             arrived = agent.mask.reshape(self.blocks, self.threads)
             split = arrived.any(axis=1) & ~arrived.all(axis=1)

@@ -13,8 +13,11 @@ from fuser.core.errors import ProtocolError
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import AccessKind, Machine, describe
 from fuser.sim.memory import Memory
+from fuser.sim.proxy import AsyncOrder, Clock
 
 NOBODY = -1
+ISSUER = 2048
+"""A copy's thread is noted as issuer * ISSUER + thread; blocks have fewer threads than that."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,23 @@ class Shadow:
         return cls(known, np.full(numel, NOBODY, np.int64), Touch.never(numel))
 
 
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who accesses memory: an agent or one of its copies.
+
+    Attributes
+    ----------
+    rank, now
+        Its entry in clocks and the time of the access.
+    known
+        What is ordered before the access.
+    """
+
+    rank: int
+    known: Clock
+    now: int
+
+
 @dataclass(slots=True)
 class Barrier:
     """The hardware barrier of one block."""
@@ -75,8 +95,9 @@ class RaceMonitor:
     def __init__(self, machine: Machine, agents: Sequence[Agent], initialised: set[str]) -> None:
         self.machine = machine
         self.agents = agents
-        self.rank = {agent.name: i for i, agent in enumerate(agents)}
-        self.clocks = np.eye(len(agents), dtype=np.int64)
+        cells = {name: b.phase.size for name, b in machine.barriers.items()}
+        self.order = AsyncOrder(agents, cells)
+        self.rank, self.clocks = self.order.rank, self.order.rows
         self.shadows = {
             name: Shadow.of(m, name in initialised)
             for name, m in machine.memories.items()
@@ -84,10 +105,8 @@ class RaceMonitor:
         }
         self.statements: list[object] = [None]
         self._ids: dict[int, int] = {}
-        width = len(agents)
         self.barriers = {
-            int(s): Barrier(np.zeros(width, np.int64))
-            for s in {int(agent.slot[0]) for agent in agents}
+            int(s): Barrier(self.order.zero()) for s in {int(agent.slot[0]) for agent in agents}
         }
         self.atomics: dict[Hashable, NDArray[np.int64]] = {}
 
@@ -103,21 +122,71 @@ class RaceMonitor:
         lanes = np.flatnonzero(agent.active())[: where.shape[0]]
         threads = np.repeat(agent.tid[lanes], where.shape[1])
         elements = where.reshape(-1)
-        self._check_writes(agent, memory, shadow, elements, threads, kind)
-        me, stmt = self.rank[agent.name], self._statement(agent)
-        now = int(self.clocks[me, me])
-        if kind == "read":
-            self._check_initialised(agent, memory, shadow, elements, threads)
-            touch = shadow.reads.get(me)
-            if touch is None:
-                touch = shadow.reads[me] = Touch.never(memory.data.size)
-            touch.record(elements, now, threads, stmt)
-            return
-        self._check_reads(agent, memory, shadow, elements, threads)
-        if value is not None:
+        me = self.rank[agent.name]
+        actor = Actor(me, self.clocks[me], int(self.clocks[me, me]))
+        self._judge(agent, actor, memory, shadow, elements, threads, kind)
+        if kind == "write" and value is not None:
             self._check_lanes(agent, memory, elements, threads, value)
-        shadow.writes.record(elements, now, threads, stmt)
-        shadow.writer[elements], shadow.initialised[elements] = me, True
+        self._record(agent, actor, memory, shadow, elements, threads, kind)
+
+    def copy(
+        self,
+        agent: Agent,
+        memory: Memory,
+        where: Array,
+        kind: AccessKind,
+        actor: Hashable,
+        time: int,
+    ) -> None:
+        """See `Monitor.copy`; races are those with anything not ordered before the issue."""
+        self.order.issue(agent, actor, time)
+        shadow = self.shadows.get(memory.name)
+        if shadow is None or where.size == 0:
+            return
+        me, lane = self.rank[agent.name], int(np.argmax(agent.active()))
+        who = Actor(self.rank[actor], self.clocks[me], time)
+        threads = np.full(where.size, me * ISSUER + int(agent.tid[lane]))
+        self._judge(agent, who, memory, shadow, where, threads, kind)
+        by_engine = isinstance(actor, tuple) and actor[0] != "cp.async"
+        if by_engine and memory.space == "shared":
+            self._check_fence(agent, memory, shadow, where, kind)
+        self._record(agent, who, memory, shadow, where, threads, kind)
+
+    def _judge(
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        shadow: Shadow,
+        e: Array,
+        threads: Array,
+        kind: AccessKind,
+    ) -> None:
+        self._check_writes(agent, actor, memory, shadow, e, threads, kind)
+        if kind == "read":
+            self._check_initialised(agent, actor, memory, shadow, e, threads)
+        else:
+            self._check_reads(agent, actor, memory, shadow, e, threads)
+
+    def _record(
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        shadow: Shadow,
+        e: Array,
+        threads: Array,
+        kind: AccessKind,
+    ) -> None:
+        stmt = self._statement(agent)
+        if kind == "write":
+            shadow.writes.record(e, actor.now, threads, stmt)
+            shadow.writer[e], shadow.initialised[e] = actor.rank, True
+            return
+        touch = shadow.reads.get(actor.rank)
+        if touch is None:
+            touch = shadow.reads[actor.rank] = Touch.never(memory.data.size)
+        touch.record(e, actor.now, threads, stmt)
 
     def _statement(self, agent: Agent) -> int:
         key = id(agent.at)
@@ -127,38 +196,68 @@ class RaceMonitor:
         return self._ids[key]
 
     def _check_writes(
-        self, agent: Agent, memory: Memory, shadow: Shadow, e: Array, threads: Array, kind: str
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        shadow: Shadow,
+        e: Array,
+        threads: Array,
+        kind: str,
     ) -> None:
-        me, writer = self.rank[agent.name], shadow.writer[e]
-        known = self.clocks[me][writer]
-        bad = (writer != NOBODY) & (writer != me) & (shadow.writes.time[e] > known)
+        writer = shadow.writer[e]
+        bad = (writer != NOBODY) & (shadow.writes.time[e] > actor.known[writer])
         if bad.any():
             i = int(np.argmax(bad))
-            other = self._thread(int(writer[i]), int(shadow.writes.thread[e[i]]))
-            stmt = int(shadow.writes.stmt[e[i]])
-            self._race(agent, memory, e[i], threads[i], kind, f"write by {other}", stmt)
+            by = int(writer[i]), int(shadow.writes.thread[e[i]]), int(shadow.writes.stmt[e[i]])
+            self._race(agent, actor, memory, int(e[i]), int(threads[i]), kind, "write", by)
 
     def _check_reads(
-        self, agent: Agent, memory: Memory, shadow: Shadow, e: Array, threads: Array
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        shadow: Shadow,
+        e: Array,
+        threads: Array,
     ) -> None:
-        me = self.rank[agent.name]
         for reader, touch in shadow.reads.items():
-            bad = touch.time[e] > self.clocks[me, reader]
-            if reader != me and bad.any():
+            bad = touch.time[e] > actor.known[reader]
+            if bad.any():
                 i = int(np.argmax(bad))
-                other = self._thread(reader, int(touch.thread[e[i]]))
-                stmt = int(touch.stmt[e[i]])
-                self._race(agent, memory, e[i], threads[i], "write", f"read by {other}", stmt)
+                by = reader, int(touch.thread[e[i]]), int(touch.stmt[e[i]])
+                self._race(agent, actor, memory, int(e[i]), int(threads[i]), "write", "read", by)
+
+    def _check_fence(
+        self, agent: Agent, memory: Memory, shadow: Shadow, e: Array, kind: str
+    ) -> None:
+        """The copy engine sees ordinary stores only behind a fence of the thread that stored."""
+        bad = self.order.unfenced(agent, shadow.writer[e], shadow.writes.time[e])
+        if bad.any():
+            i = int(np.argmax(bad))
+            by, stmt = int(shadow.writer[e[i]]), int(shadow.writes.stmt[e[i]])
+            raise ProtocolError(
+                f"{self.machine.where(agent)}: the copy engine's {kind} of "
+                f"{_element(memory, int(e[i]))} need not see what "
+                f"{self._thread(by, int(shadow.writes.thread[e[i]]))} stored at "
+                f"{describe(self.statements[stmt])}; a FenceProxyAsync of that thread is missing"
+            )
 
     def _check_initialised(
-        self, agent: Agent, memory: Memory, shadow: Shadow, e: Array, threads: Array
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        shadow: Shadow,
+        e: Array,
+        threads: Array,
     ) -> None:
         bad = ~shadow.initialised[e]
         if bad.any():
             i = int(np.argmax(bad))
             raise ProtocolError(
                 f"{self.machine.where(agent)}: reads {_element(memory, int(e[i]))} before it is "
-                f"written, in {self._thread(self.rank[agent.name], int(threads[i]))}"
+                f"written, in {self._thread(actor.rank, int(threads[i]))}"
             )
 
     def _check_lanes(
@@ -179,17 +278,32 @@ class RaceMonitor:
             )
 
     def _race(
-        self, agent: Agent, memory: Memory, e: Any, thread: Any, kind: str, other: str, stmt: int
+        self,
+        agent: Agent,
+        actor: Actor,
+        memory: Memory,
+        e: int,
+        thread: int,
+        kind: str,
+        other_kind: str,
+        other: tuple[int, int, int],
     ) -> None:
-        me = self._thread(self.rank[agent.name], int(thread))
-        fence = "a __syncthreads" if memory.space == "shared" else "a barrier or an atomic"
+        """Report access `kind` of an element against an earlier one by (rank, thread, stmt)."""
+        rank, other_thread, stmt = other
+        if rank >= len(self.agents):
+            missing = "a wait for the copy"
+        else:
+            missing = "a __syncthreads" if memory.space == "shared" else "a barrier or an atomic"
         raise ProtocolError(
-            f"kernel {self.machine.kernel}: race on {_element(memory, int(e))}: the {kind} by {me} "
-            f"at {describe(agent.at)} is not ordered after the {other} at "
-            f"{describe(self.statements[stmt])}; {fence} between them is missing"
+            f"kernel {self.machine.kernel}: race on {_element(memory, e)}: the {kind} by "
+            f"{self._thread(actor.rank, thread)} at {describe(agent.at)} is not ordered after the "
+            f"{other_kind} by {self._thread(rank, other_thread)} at "
+            f"{describe(self.statements[stmt])}; {missing} between them is missing"
         )
 
     def _thread(self, rank: int, tid: int) -> str:
+        if rank >= len(self.agents):
+            return f"a copy that {self._thread(*divmod(tid, ISSUER))} issued"
         agent = self.agents[rank]
         return self.machine.thread(agent, tid - int(agent.tid[0]))
 
@@ -235,6 +349,16 @@ class RaceMonitor:
         self.clocks[me] = clock
         self.clocks[me, me] += 1
 
+    def check_exit(self) -> None:
+        """Raise where a block has ended with a copy whose landing nobody knows of."""
+        left = self.order.never_awaited()
+        if left is not None:
+            issuer, stmt = left
+            raise ProtocolError(
+                f"kernel {self.machine.kernel}: ends with {describe(stmt)} of "
+                f"{self.agents[issuer].name} in flight; a wait for it is missing"
+            )
+
 
 def _element(memory: Memory, flat: int) -> str:
     return f"{memory.name}[{flat % memory.numel if memory.space == 'shared' else flat}]"
@@ -242,6 +366,6 @@ def _element(memory: Memory, flat: int) -> str:
 
 def deadlock(kernel: str, blocked: Mapping[str, Wait], finished: Sequence[str]) -> ProtocolError:
     """Return the error for warps that wait for something that cannot happen any more."""
-    lines = [f"  {name} waits at {wait.why}" for name, wait in blocked.items()]
+    lines = [f"  {name} waits at {wait.reason()}" for name, wait in blocked.items()]
     gone = f"\n  finished: {', '.join(finished)}" if finished else ""
     return ProtocolError(f"kernel {kernel}: deadlock:\n" + "\n".join(lines) + gone)

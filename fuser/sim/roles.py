@@ -1,4 +1,127 @@
-"""Roles."""
-from typing import Any
+"""Roles of a block: a warp runs its own; a lockstep agent splits into one agent per role."""
 
-run: Any
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fuser.core.errors import ProtocolError
+from fuser.sim.agent import Agent, Registers, Wait
+from fuser.sim.machine import Machine
+from fuser.sim.races import deadlock
+
+WARP, GROUP = 32, 128
+Part: TypeAlias = tuple[str, range, Callable[[Agent], Iterator[Wait]]]
+"""Name of a role, its linear thread indices, and what starts its body."""
+
+
+def run(m: Machine, agent: Agent, parts: Sequence[Part]) -> Iterator[Wait]:
+    """Run the roles that have threads in `agent`."""
+    if m.interleaved:  # a warp, which has one role or none
+        for _, threads, start in parts:
+            if int(agent.tid[0]) in threads:
+                yield from start(agent)
+        return
+    agents = {name: _part(agent, name, threads) for name, threads, _ in parts}
+    programs = {name: start(agents[name]) for name, _, start in parts if agents[name].lanes}
+    blocked, finished = dict[str, Wait](), list[str]()
+    while programs:
+        runnable = [n for n in programs if n not in blocked or blocked[n].ready()]
+        if not runnable:
+            raise deadlock(m.kernel, blocked, finished)
+        for name in runnable:
+            wait = next(programs[name], None)
+            blocked.pop(name, None)
+            if wait is not None:
+                blocked[name] = wait
+                continue
+            del programs[name]
+            finished.append(name)
+    for part in agents.values():
+        _merge(agent, part)
+
+
+def _part(agent: Agent, name: str, threads: range) -> Agent:
+    """Return an agent of the lanes of one role, with copies of what they hold."""
+    lanes = (agent.tid >= threads.start) & (agent.tid < threads.stop) & agent.active()
+
+    def take(value: Any) -> Any:
+        return value[lanes] if np.ndim(value) else value
+
+    return Agent(
+        f"role {name}",
+        agent.tid[lanes],
+        agent.slot[lanes],
+        {n: take(v) for n, v in agent.env.items()},
+        {n: take(v) for n, v in agent.values.items()},
+        {
+            n: Registers(r.data[lanes], None if r.written is None else r.written[lanes])
+            for n, r in agent.registers.items()
+        },
+    )
+
+
+def _merge(agent: Agent, part: Agent) -> None:
+    """Give the lanes of a role back what they have changed."""
+    if not part.lanes:
+        return
+    lanes = np.isin(agent.tid, part.tid) & agent.active()
+    for name, old in agent.values.items():
+        merged = np.array(agent.spread(old))
+        merged[lanes] = part.values[name]
+        agent.values[name] = merged
+    for name, registers in agent.registers.items():
+        registers.data = np.array(registers.data)
+        registers.data[lanes] = part.registers[name].data
+
+
+def named_barrier(m: Machine, agent: Agent, number: int, threads: int, why: str) -> Iterator[Wait]:
+    """Meet at hardware barrier `number` of each block until `threads` threads have arrived."""
+    what = f"bar.sync {number} ({why})"
+    active = agent.active()
+    for start in range(0, agent.lanes, WARP):
+        warp = active[start : start + WARP]
+        if warp.any() and not warp.all():
+            raise ProtocolError(
+                f"{m.where(agent)}: {what} in divergent code, a deadlock; "
+                f"{m.thread(agent, start + int(np.argmin(warp)))} does not arrive"
+            )
+    key = ("named barrier", number)
+    zeros = np.zeros(m.blocks, np.int64)
+    arrived, generation = m.board.setdefault(key, (zeros, zeros.copy()))
+    mine = np.bincount(agent.slot[active], minlength=m.blocks)
+    slots = np.flatnonzero(mine)
+    before = generation[slots].copy()
+    arrived += mine
+    if (arrived > threads).any():
+        raise ProtocolError(
+            f"{m.where(agent)}: {int(arrived.max())} threads arrive at {what}; needed {threads}"
+        )
+    full = arrived == threads
+    if m.order is not None:
+        m.order.meet(agent, (key, int(slots[0])), is_last=bool(full[slots[0]]))
+    generation += full
+    arrived[full] = 0
+
+    def met() -> bool:
+        return bool((generation[slots] > before).all())
+
+    if not met():
+        yield Wait(met, lambda: f"{what} with {int(arrived[slots].max())} of {threads} threads")
+    if m.order is not None:
+        m.order.met(agent, (key, int(slots[0])))
+
+
+def require_warp_groups(m: Machine, agent: Agent) -> None:
+    """Raise unless all warps of each warp group, as far as `agent` holds them, are active."""
+    size = min(GROUP, agent.lanes)
+    active = agent.active()
+    for start in range(0, agent.lanes, size):
+        group = active[start : start + size]
+        if group.any() and not group.all():
+            raise ProtocolError(
+                f"{m.where(agent)}: only some threads of a warp group execute it; "
+                f"{m.thread(agent, start + int(np.argmin(group)))} does not"
+            )

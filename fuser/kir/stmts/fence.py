@@ -26,8 +26,8 @@ class FenceProxyAsync(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
-        if m.monitor is not None:
-            m.monitor.fence_proxy(agent)
+        if m.order is not None:
+            m.order.fence_proxy(agent)
         yield from ()
 
 

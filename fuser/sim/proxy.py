@@ -1,0 +1,207 @@
+"""Order of what no warp does itself: copies in flight, mbarrier phases, stores the engine sees.
+
+A clock has one entry per agent and one per *actor* that is none: each mbarrier (its copies have
+the number of the phase they complete in as time), each warp's bulk stores (time: their group) and
+each warp's ``cp.async`` (time: their number). The second half of a clock says, for the same
+actors, up to which time their ordinary stores have been shown to the copy engine by a fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.errors import ProtocolError
+from fuser.sim.agent import Agent
+
+Clock: TypeAlias = NDArray[np.int64]
+Key: TypeAlias = tuple[str, int]
+"""An mbarrier: name of its array, and cell."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """What arrivals at one mbarrier know, and who has used it.
+
+    Attributes
+    ----------
+    arrived, done
+        Joined clocks of the arrivals of the current phase, and of all ended phases.
+    maker, made
+        Who initialised it, and when.
+    fenced
+        Whether the copy engine sees it.
+    uses
+        By agent, the time of its last use.
+    """
+
+    arrived: Clock
+    done: Clock
+    maker: int
+    made: int
+    fenced: bool = False
+    uses: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class AsyncOrder:
+    """Clocks of all agents and the order that asynchronous operations add to them.
+
+    Attributes
+    ----------
+    rows
+        One clock per agent.
+    rank
+        Entry of every agent (by name) and of every other actor in a clock.
+    issued
+        By actor, the time of its latest operation, who issued it and with which statement.
+    """
+
+    def __init__(self, agents: Sequence[Agent], barriers: Mapping[str, int]) -> None:
+        names: list[Hashable] = [a.name for a in agents]
+        names += [(name, cell) for name, cells in barriers.items() for cell in range(cells)]
+        names += [(kind, a.name) for kind in ("bulk", "cp.async") for a in agents]
+        self.rank = {name: i for i, name in enumerate(names)}
+        self.width, self.agents = len(names), len(agents)
+        self.rows = np.zeros((len(agents), 2 * self.width), np.int64)
+        np.fill_diagonal(self.rows, 1)
+        self.cells: dict[Key, Cell] = {}
+        self.gathering: dict[Hashable, Clock] = {}
+        self.gathered: dict[Hashable, Clock] = {}
+        self.issued: dict[Hashable, tuple[int, int, object]] = {}
+
+    def zero(self) -> Clock:
+        """Return a clock that knows nothing."""
+        return np.zeros(2 * self.width, np.int64)
+
+    def row(self, agent: Agent) -> Clock:
+        """Return the clock of `agent`, to read or to change."""
+        row: Clock = self.rows[self.rank[agent.name]]
+        return row
+
+    def _tick(self, agent: Agent) -> None:
+        self.row(agent)[self.rank[agent.name]] += 1
+
+    # fences ----------------------------------------------------------------------------------
+
+    def fence_proxy(self, agent: Agent) -> None:
+        """Show all stores of `agent`, and its completed ``cp.async``, to the copy engine."""
+        row = self.row(agent)
+        for actor in (agent.name, ("cp.async", agent.name)):
+            rank = self.rank[actor]
+            row[self.width + rank] = row[rank]
+        self._tick(agent)
+
+    def fence_init(self, agent: Agent) -> None:
+        """Show the barriers that `agent` has made to the copy engine."""
+        me = self.rank[agent.name]
+        for cell in self.cells.values():
+            cell.fenced |= cell.maker == me
+
+    def unfenced(self, agent: Agent, writer: Any, time: Any) -> NDArray[np.bool_]:
+        """Return which ordinary stores, by their actor and time, the engine need not see."""
+        row = self.row(agent)
+        ordinary = writer < self.agents
+        ordinary |= writer >= self.width - self.agents  # cp.async
+        hidden: NDArray[np.bool_] = ordinary & (writer >= 0) & (time > row[self.width + writer])
+        return hidden
+
+    # mbarriers -------------------------------------------------------------------------------
+
+    def make(self, agent: Agent, key: Key) -> None:
+        """Note that `agent` initialises an mbarrier."""
+        me = self.rank[agent.name]
+        self.cells[key] = Cell(self.zero(), self.zero(), me, int(self.rows[me, me]))
+
+    def use(self, agent: Agent, key: Key, what: str) -> None:
+        """Require that the barrier's init is ordered before; `what` begins the error text."""
+        me, cell = self.rank[agent.name], self.cells[key]
+        if cell.made > self.rows[me, cell.maker]:
+            raise ProtocolError(
+                f"{what} is used by {agent.name} without order after its init; a barrier of the "
+                f"block between them is missing"
+            )
+        cell.uses[me] = int(self.rows[me, me])
+
+    def unmake(self, agent: Agent, key: Key, what: str) -> None:
+        """Require that every use by others is ordered before the invalidation."""
+        me = self.rank[agent.name]
+        for user, time in self.cells[key].uses.items():
+            if time > self.rows[me, user]:
+                name = next(n for n, rank in self.rank.items() if rank == user)
+                raise ProtocolError(
+                    f"{what} is invalidated without order after its last use by {name}; a barrier "
+                    f"of the block between them is missing"
+                )
+        del self.cells[key]
+
+    def arrive(self, agent: Agent, key: Key) -> None:
+        """Give the current phase what `agent` knows."""
+        cell = self.cells[key]
+        np.maximum(cell.arrived, self.row(agent), out=cell.arrived)
+        self._tick(agent)
+
+    def arrive_later(self, agent: Agent) -> Clock:
+        """Return what an arrival issued now gives when the agent's ``cp.async`` have landed."""
+        actor = ("cp.async", agent.name)
+        clock = self.row(agent).copy()
+        clock[self.rank[actor]] = self.issued[actor][0] if actor in self.issued else 0
+        self._tick(agent)
+        return clock
+
+    def arrived(self, key: Key, clock: Clock) -> None:
+        """Give the current phase a clock from `arrive_later`."""
+        cell = self.cells[key]
+        np.maximum(cell.arrived, clock, out=cell.arrived)
+
+    def end_phase(self, key: Key, phases: int) -> None:
+        """Let waiters learn what arrivals knew, and that the copies of the phase have landed."""
+        cell = self.cells[key]
+        np.maximum(cell.done, cell.arrived, out=cell.done)
+        cell.done[self.rank[key]] = phases
+        cell.arrived = self.zero()
+
+    def acquire(self, agent: Agent, key: Key) -> None:
+        """Let `agent` learn what ended phases know."""
+        row = self.row(agent)
+        np.maximum(row, self.cells[key].done, out=row)
+        self.cells[key].uses[self.rank[agent.name]] = int(row[self.rank[agent.name]])
+
+    # other meetings --------------------------------------------------------------------------
+
+    def meet(self, agent: Agent, key: Hashable, *, is_last: bool) -> None:
+        """Give what `agent` knows to the others at a named barrier, which the last one ends."""
+        clock = self.gathering.setdefault(key, self.zero())
+        np.maximum(clock, self.row(agent), out=clock)
+        self._tick(agent)
+        if is_last:
+            self.gathered[key] = self.gathering.pop(key)
+
+    def met(self, agent: Agent, key: Hashable) -> None:
+        """Take what the others knew."""
+        row = self.row(agent)
+        np.maximum(row, self.gathered[key], out=row)
+
+    # copies ----------------------------------------------------------------------------------
+
+    def issue(self, agent: Agent, actor: Hashable, time: int) -> None:
+        """Note an operation of `actor` that lands some time."""
+        self.issued[actor] = time, self.rank[agent.name], agent.at
+
+    def landed(self, agent: Agent, actor: Hashable, time: int) -> None:
+        """Let `agent` know that operations of `actor` up to `time` have landed."""
+        row, rank = self.row(agent), self.rank[actor]
+        row[rank] = max(row[rank], time)
+
+    def never_awaited(self) -> tuple[int, object] | None:
+        """Return who issued an operation whose landing nobody knows of, and the statement."""
+        for actor, (time, issuer, stmt) in self.issued.items():
+            rank = self.rank[actor]
+            own = isinstance(actor, tuple) and actor[0] == "bulk"
+            known = self.rows[issuer, rank] if own else self.rows[:, rank].max()
+            if time > known:
+                return issuer, stmt
+        return None
