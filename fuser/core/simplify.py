@@ -354,7 +354,31 @@ def _bounded_below(a: Linear, facts: Facts) -> bool:
         if term is None:
             return False
         low = linear.add(low, term)
-    return is_non_negative(_rejoin(low, facts), facts)
+    return is_non_negative(_rejoin(_relax(low, facts), facts), facts)
+
+
+def _relax(low: Linear, facts: Facts) -> Linear:
+    """Bound ``c * (x / d)`` of sizes from below by terms without the division, where d divides c.
+
+    ``q = floor(x / d)`` satisfies ``x - (d - 1) <= d * q <= x``.
+    """
+    result: Linear = {}
+    for mono, c in low.items():
+        for a in mono:
+            match a:
+                case BinOp("/", x, Const(d)) if c % d == 0 and variables_are_sizes(x, facts):
+                    rest = linear.without(mono, (a,))
+                    assert rest is not None
+                    bound = _linear(x, facts)
+                    if c > 0:
+                        bound = linear.add(bound, linear.constant(-(d - 1)))
+                    result = linear.add(result, linear.multiply({rest: c // d}, bound))
+                    break
+                case _:
+                    pass
+        else:
+            result = linear.add(result, {mono: c})
+    return result
 
 
 def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | None:

@@ -49,7 +49,7 @@ from fuser.nest.nodes import (
     walk,
 )
 from fuser.passes.buffers import trip_of
-from fuser.schedule.circular import CircularBuffer
+from fuser.schedule.circular import CircularBuffer, WarpSpecialized
 from fuser.schedule.kinds import MemoryType
 
 
@@ -197,7 +197,7 @@ class _Cloner:
     def specialized(
         self, loop: Loop, ring: Ring, tail: tuple[NestNode, ...]
     ) -> tuple[NestNode, ...]:
-        """Return the two roles; what follows the loop belongs to the consumers."""
+        """Return the two roles, and what follows the loop."""
         trip = linear_trip(self.nest, ring)
         mine = tuple(Allocate(t) for t in ring.tensors)
         nested = drop_allocations(loop, set(ring.tensors))
@@ -211,12 +211,13 @@ class _Cloner:
         def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
             return (Await(ring, trip), *body, Release(ring, trip))
 
-        roles = WarpRoles(
-            ring,
-            inside(producer, inner, fills),
-            (*inside(consumer, inner, uses), *tail),
-        )
-        return (*mine, InitRing(ring), roles)
+        kind = ring.buffer.type
+        handed = isinstance(kind, WarpSpecialized) and kind.num_registers is not None
+        # With their registers given away, producers cannot run what follows; else all threads do.
+        produce = inside(producer, inner, fills)
+        consume = inside(consumer, inner, uses)
+        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume)
+        return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
 
     def inner_variable(self, ring: Ring) -> str:
         """Return the variable of the innermost loop over trips."""

@@ -9,6 +9,7 @@ from fuser.core.expr import FALSE, TRUE, Expr, all_of, conjuncts, variables
 from fuser.core.simplify import Facts, guard_of
 from fuser.kir.core import Stmt
 from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For, If, Let
+from fuser.passes.rewrite import map_bodies
 
 
 def guarded(guard: Expr, stmts: tuple[Stmt, ...], facts: Facts) -> tuple[Stmt, ...]:
@@ -48,10 +49,8 @@ def _hoist(stmt: Stmt) -> tuple[Stmt, ...]:
                     kept = body[0].body if rest == TRUE else (If(rest, body[0].body),)
                     return (If(outer, (replace(stmt, body=kept),)),)
             return (replace(stmt, body=body),)
-        case If(cond, inner, orelse):
-            return (If(cond, hoist_guards(inner), hoist_guards(orelse)),)
         case _:
-            return (stmt,)
+            return (map_bodies(stmt, hoist_guards),)
 
 
 def _is_declaration(stmt: Stmt) -> bool:

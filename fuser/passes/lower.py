@@ -40,6 +40,7 @@ from fuser.nest.nodes import (
     Ring,
     Sync,
     WarpRoles,
+    walk,
 )
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
@@ -48,10 +49,11 @@ from fuser.passes.launch import BLOCK, GRID, LaunchExtents, launch_extents
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
-from fuser.passes.ring import RingLowering, lower_roles
+from fuser.passes.ring import RingLowering, lower_roles, producer_threads
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
+from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.kinds import MemoryType, ParallelType
 
 
@@ -103,6 +105,8 @@ class NestLowering:
         inner = replace(scope, facts=loop_facts(loop, extent, scope.facts))
         if loop.parallel.is_parallel:
             guard = self.state.launch.guard(replace(loop, extent=extent), scope.facts)
+            if scope.team is None and loop.parallel is self.state.extra_axis:
+                guard = less(Var(loop.var), extent)  # producers' threads are beyond the loop
             # Beyond the loop's extent the index runs to the launch's: the range holds under the
             # guard only, and must not prove that same guard.
             bound = replace(
@@ -171,21 +175,42 @@ def lower_to_kernel(
     state = Lowering(nest, layouts, launch)
     state.names |= dict.fromkeys((*layouts, *(v.name for v in nest.graph.inputs)), 1)
     facts = nest.facts
+    reserve_producers(state)
     for kind, extent in launch.extents.items():
         facts = facts.with_range(kind.value, extent)
+    block = padded_block(launch, state.extra_threads)
+    if state.extra_axis is not None:
+        facts = facts.with_range(state.extra_axis.value, block[BLOCK.index(state.extra_axis)])
     body = NestLowering(state).body(nest.body, Scope(facts))
     kernel = Kernel(
         name=nest.name,
         params=(),
         shared=tuple(state.shared),
         grid=launch.of(GRID),
-        block=padded_block(launch, state.extra_threads),
+        block=block,
         index=index,
         body=body,
         header=(*header, *state.warnings),
         barriers=tuple(state.barriers),
     )
     return with_params(kernel, state), tuple(state.buffers)
+
+
+def reserve_producers(state: Lowering) -> None:
+    """Note how many threads the producer roles of the nest add, and on which axis."""
+    for _, node in walk(state.nest.body):
+        if not isinstance(node, WarpRoles):
+            continue
+        kind = node.ring.buffer.type
+        assert isinstance(kind, WarpSpecialized)
+        threads = producer_threads(kind)
+        if state.extra_axis not in (None, kind.on):
+            raise ScheduleError(
+                f"{node.ring.name}: warp-specialised on {kind.on.name}, another ring of the kernel "
+                f"on {state.extra_axis.name}; all must agree"
+            )
+        state.extra_threads = max(state.extra_threads, threads)
+        state.extra_axis = kind.on
 
 
 def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:

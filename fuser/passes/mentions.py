@@ -24,6 +24,8 @@ def stmt_exprs(stmt: Stmt) -> list[Expr]:
             found.append(item)
         elif isinstance(item, _SCALAR):
             found += scalar_exprs(item)
+        elif isinstance(item, tuple):
+            found += [e for e in item if isinstance(e, _EXPR)]
     return found
 
 

@@ -19,9 +19,9 @@ from typing import ClassVar
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, children, variables
 from fuser.kir.core import Kernel, SizeParam, Stmt, walk_stmts
-from fuser.kir.stmts import For, GridReduce, If, Let
+from fuser.kir.stmts import For, GridReduce, Let
 from fuser.passes.mentions import HARDWARE, stmt_exprs
-from fuser.passes.rewrite import map_exprs, substitute_body
+from fuser.passes.rewrite import map_bodies, map_exprs, substitute_body
 
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "min", "max"})
 
@@ -70,10 +70,6 @@ def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> 
         match stmt:
             case For(var=var, body=nested):
                 inner.append(replace(stmt, body=_name_body(nested, scope | {var}, names)))
-            case If(cond, then, orelse):
-                inner.append(
-                    If(cond, _name_body(then, scope, names), _name_body(orelse, scope, names))
-                )
             case Let(name, _):
                 scope |= {name}
                 inner.append(stmt)
@@ -81,7 +77,8 @@ def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> 
                 scope |= {stmt.is_last}
                 inner.append(stmt)
             case _:
-                inner.append(stmt)
+                here = scope
+                inner.append(map_bodies(stmt, lambda b, here=here: _name_body(b, here, names)))
     return (*lets, *inner)
 
 
@@ -99,12 +96,8 @@ def _rename_lets(body: tuple[Stmt, ...], new: dict[str, str]) -> tuple[Stmt, ...
         match stmt:
             case Let(name, _):
                 result.append(replace(stmt, name=new[name]))
-            case For(body=inner):
-                result.append(replace(stmt, body=_rename_lets(inner, new)))
-            case If(cond, then, orelse):
-                result.append(If(cond, _rename_lets(then, new), _rename_lets(orelse, new)))
             case _:
-                result.append(stmt)
+                result.append(map_bodies(stmt, lambda body: _rename_lets(body, new)))
     return tuple(result)
 
 

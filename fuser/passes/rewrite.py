@@ -10,7 +10,7 @@ from fuser.core.expr import BinOp, Const, Expr, Select, Var, substitute
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import For, If
+from fuser.kir.stmts import For, If, Roles
 
 _EXPR = (Const, Var, BinOp, Select)
 _SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
@@ -33,6 +33,19 @@ def map_scalar(value: Scalar, leaf: Callable[[Scalar], Scalar]) -> Scalar:
             assert_never(value)
 
 
+def map_bodies(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """Rebuild a statement with every body nested in it changed."""
+    match stmt:
+        case For(body=body):
+            return replace(stmt, body=change(body))
+        case If(cond, body, orelse):
+            return If(cond, change(body), change(orelse))
+        case Roles(roles):
+            return Roles(tuple(replace(r, body=change(r.body)) for r in roles))
+        case _:
+            return stmt
+
+
 def map_stmt(stmt: Stmt, scalar: Callable[[Scalar], Scalar], expr: Callable[[Expr], Expr]) -> Stmt:
     """Rebuild a statement and everything nested in it.
 
@@ -45,9 +58,10 @@ def map_stmt(stmt: Stmt, scalar: Callable[[Scalar], Scalar], expr: Callable[[Exp
             changes[f.name] = expr(item)
         elif isinstance(item, _SCALAR):
             changes[f.name] = map_scalar(item, scalar)
-        elif isinstance(stmt, For | If) and f.name in ("body", "orelse"):
-            changes[f.name] = tuple(map_stmt(s, scalar, expr) for s in item)
-    return replace(stmt, **changes)  # type: ignore[type-var]
+        elif isinstance(item, tuple) and item and isinstance(item[0], _EXPR):
+            changes[f.name] = tuple(expr(e) for e in item)
+    changed = replace(stmt, **changes)  # type: ignore[type-var]
+    return map_bodies(changed, lambda body: tuple(map_stmt(s, scalar, expr) for s in body))
 
 
 def map_body(

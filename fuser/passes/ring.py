@@ -38,6 +38,7 @@ from fuser.kir.stmts import (
     SetMaxRegisters,
     Store,
     SyncThreads,
+    SyncWarp,
     TensorLoad,
 )
 from fuser.nest.nodes import (
@@ -150,15 +151,15 @@ class RingLowering:
                 count += writers
         return count + (writers if self.loads(LoadStoreOpType.cp_async) else 0)
 
+    def readers(self) -> int:
+        """Return the arrivals that free a stage: one a warp, or one a thread of partial warps."""
+        threads = self.state.threads()
+        return threads // WARP if threads % WARP == 0 else threads
+
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
-        return self.producer_threads() if self.ring.buffer.is_specialized else self.state.threads()
-
-    def producer_threads(self) -> int:
-        """Return the threads of the producer role: a warp, or a group if registers change hands."""
         kind = self.ring.buffer.type
-        handed = isinstance(kind, WarpSpecialized) and kind.num_registers is not None
-        return WARP_GROUP if handed else WARP
+        return producer_threads(kind) if isinstance(kind, WarpSpecialized) else self.state.threads()
 
     def loads(self, kind: LoadStoreOpType) -> bool:
         """Whether a tensor of the ring is loaded that way."""
@@ -191,7 +192,7 @@ class RingLowering:
         inits: list[Stmt] = [MbarrierInit(self.full, s, Const(self.arrivals()))]
         if self.has_empty:
             state.barriers.append(BarrierArray(self.empty, self.stages))
-            inits.append(MbarrierInit(self.empty, s, Const(state.threads())))
+            inits.append(MbarrierInit(self.empty, s, Const(self.readers())))
         for plan in self.plans().values():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
@@ -254,7 +255,11 @@ class RingLowering:
     def release(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
         """Say that this thread has read the stage."""
         if self.has_empty:
-            return (MbarrierArrive(self.empty, self.stage(trip, scope)),)
+            arrive = MbarrierArrive(self.empty, self.stage(trip, scope))
+            if self.readers() == self.state.threads():
+                return (arrive,)
+            lane = THREAD % WARP
+            return (SyncWarp("all lanes have read the stage"), If(equal(lane, 0), (arrive,)))
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
@@ -414,17 +419,22 @@ class RingLowering:
         )  # fmt: skip
 
 
+def producer_threads(kind: WarpSpecialized) -> int:
+    """Return the threads of the producer role: a warp, or a group if registers change hands."""
+    return WARP if kind.num_registers is None else WARP_GROUP
+
+
 def lower_roles(
     state: Lowering, roles: WarpRoles, scope: Scope, ring: RingLowering, body: BodyLowering
 ) -> tuple[Stmt, ...]:
     """Lower warp roles: consumers are the threads of the nest's loops, producers come behind."""
     kind = roles.ring.buffer.type
     assert isinstance(kind, WarpSpecialized)
-    consumers, producers = state.threads(), ring.producer_threads()
+    consumers, producers = state.threads(), producer_threads(kind)
     check_specialised(state, ring, kind, consumers)
-    state.extra_threads = max(state.extra_threads, producers)
+    narrow = scope.facts.with_range(kind.on.value, state.launch.extents[kind.on])
     producer = replace(scope, team=Team(consumers, producers, 2))
-    consumer = replace(scope, team=Team(0, consumers, 1))
+    consumer = replace(scope, facts=narrow, team=Team(0, consumers, 1))
     produce, consume = body(roles.producer, producer), body(roles.consumer, consumer)
     if kind.num_registers is not None:
         fewer, more = kind.num_registers

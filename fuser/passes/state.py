@@ -58,8 +58,9 @@ class Lowering:
     ----------
     warnings
         What the kernel does less well than asked, and why.
-    extra_threads
-        Threads of producer roles, behind those that the nest's loops are bound to.
+    extra_threads, extra_axis
+        Threads of producer roles, behind those that the nest's loops are bound to, and the thread
+        axis that they extend.
     """
 
     nest: LoopNest
@@ -76,6 +77,7 @@ class Lowering:
     maps: dict[str, TensorMapParam] = field(default_factory=dict[str, TensorMapParam])
     warnings: list[str] = field(default_factory=list[str])
     extra_threads: int = 0
+    extra_axis: ParallelType | None = None
 
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""

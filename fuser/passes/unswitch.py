@@ -22,6 +22,7 @@ from fuser.core.unroll import Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import DeclareRegisters, For, If
 from fuser.passes.mentions import memories_of
+from fuser.passes.rewrite import map_bodies
 
 
 def holds_for_all(guard: Expr, var: str, extent: int, facts: Facts) -> Expr | None:
@@ -80,7 +81,7 @@ class _Unswitcher:
                 stmt = replace(stmt, body=self.body(stmt.body))
                 return self.unswitched(stmt) or stmt
             case _:
-                return stmt
+                return map_bodies(stmt, self.body)
 
     def unswitched(self, loop: For) -> Stmt | None:
         """Return the two versions of an unrolled, guarded loop; None for other loops."""
