@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -46,10 +45,6 @@ class Scheduled:
     facts: Facts
 
 
-BASE_FRAMES, FRAMES_PER_OP = 1000, 12
-MAX_CHAIN = 2000
-"""Longest chain of inlined operations; more would overflow the C stack of a thread."""
-
 NEST_PASSES: tuple[Pass[LoopNest], ...] = (CircularBuffers(), InsertSyncs())
 KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), Unswitch(), NameIndices())
 
@@ -67,7 +62,6 @@ def lower(
     """Lower a scheduled segment; also return the temporary buffers its kernel needs."""
     for observe in observers:
         observe("schedule", Scheduled(name, graph, schedule, facts))
-    allow_deep_chains(len(graph.values))
     nest = build_nest(name, graph, schedule, facts)
     for observe in observers:
         observe("nest", nest)
@@ -76,13 +70,3 @@ def lower(
     for observe in observers:
         observe("lower", kernel)
     return run_passes(kernel, KERNEL_PASSES, observers), buffers
-
-
-def allow_deep_chains(ops: int) -> None:
-    """Let Python recurse along a chain of `ops` operations, up to `MAX_CHAIN`.
-
-    The expansion of an element calls itself once an operation, a few frames deep.
-    """
-    needed = BASE_FRAMES + FRAMES_PER_OP * min(ops, MAX_CHAIN)
-    if sys.getrecursionlimit() < needed:
-        sys.setrecursionlimit(needed)

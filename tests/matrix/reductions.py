@@ -37,26 +37,46 @@ def cases() -> Iterator[tuple[str, DataType, tuple[int, ...], str]]:
             )
 
 
-def tame(dtype: DataType, shape: tuple[int, ...], layout: str, rng: np.random.Generator) -> Any:
-    """Finite values whose sums and products neither overflow nor vanish, among them -0."""
+def terms(dtype: DataType, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """What is summed and compared: floats of magnitude 1/2 to 2 and -0, any integers."""
     count = int(np.prod(shape, dtype=np.int64))
     if not dtype.is_float:
-        return arrange(values(dtype, count, rng).reshape(shape), layout)
+        return values(dtype, count, rng).reshape(shape)
     x = rng.uniform(0.5, 2.0, count) * rng.choice([-1.0, 1.0], count)
     x[rng.random(count) < 0.02] = -0.0
-    return arrange(convert(x, dtype).reshape(shape), layout)
+    return convert(x, dtype).reshape(shape)
 
 
-def wild(dtype: DataType, shape: tuple[int, ...], layout: str, rng: np.random.Generator) -> Any:
-    """As `tame`, with NaN and both infinities in some of the rows; zeros in others."""
-    x = np.array(tame(dtype, shape, "contiguous", rng))
+def factors(
+    dtype: DataType, shape: tuple[int, ...], layout: str, rng: np.random.Generator
+) -> np.ndarray:
+    """What is multiplied: no product of some of them leaves 2**-100 to 2**100.
+
+    Partial products that overflow or vanish make the result depend on the order: inf * 0 is NaN.
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    if not dtype.is_float:
+        return values(dtype, count, rng).reshape(shape)
+    x = rng.choice([-1.0, 1.0], count)
+    kept, times = np.unique(arrange(np.arange(count).reshape(shape), layout), return_counts=True)
+    if kept.size:
+        repeats = int(times.max())
+        chosen = rng.choice(kept, min(kept.size, max(1, 100 // repeats)), replace=False)
+        spread = min(1.0, 100 / (len(chosen) * repeats))
+        x[chosen] *= np.exp2(rng.uniform(-spread, spread, len(chosen)))
+    return convert(x, dtype).reshape(shape)
+
+
+def wild(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats with NaN and both infinities in some of the rows; zeros in others."""
+    dtype = DataType.from_numpy(x.dtype)
     if dtype.is_float and x.size:
         flat = x.reshape(-1)
         for value in (np.nan, np.inf, -np.inf, np.inf):
             at = rng.integers(0, x.size, max(1, x.size // 300))
             flat[at] = convert(np.full(len(at), value), dtype)
         flat[: x.size // 4] = convert(rng.choice([0.0, -0.0], x.size // 4), dtype)
-    return arrange(x, layout)
+    return x
 
 
 # -- sum, prod, max, min -------------------------------------------------------------------------
@@ -75,27 +95,35 @@ def check_reductions(
 ) -> None:  # fmt: skip
     """The four reductions over every subset of dimensions."""
     for turn, dims in enumerate(subsets(len(shape))):
-        for make in (tame, wild):
-            check_reduction(execute, make(dtype, shape, layout, rng), dims, turn)
+        for special in (False, True):
+            x, y = terms(dtype, shape, rng), factors(dtype, shape, layout, rng)
+            if special:
+                x, y = wild(x, rng), wild(y, rng)
+            check_reduction(execute, arrange(x, layout), arrange(y, layout), dims, turn)
 
 
-def check_reduction(execute: Execute, x: np.ndarray, dims: Dims, turn: int) -> None:
+def check_reduction(execute: Execute, x: np.ndarray, y: np.ndarray, dims: Dims, turn: int) -> None:
+    """sum, max and min of `x` and prod of `y`, in one fusion."""
     dtype = DataType.from_numpy(x.dtype)
     keepdim, wanted = turn % 2 == 1, requested(dtype, turn)
     if wanted and wanted.is_float and dtype.is_integer:  # products must fit f32
-        x = (x % 64 == 1).astype(x.dtype) + np.ones((), x.dtype)
+        y = (y % 64 == 1).astype(y.dtype) + np.ones((), y.dtype)
     named: Any = list(dims) if dims or x.ndim == 0 else []
     with FusionDefinition() as fd:
-        t = define(fd, x, static=turn % 3 == 2)
-        for op in ("sum", "prod", "max", "min"):
-            fd.add_output(getattr(fd.ops, op)(t, named, keepdim=keepdim, dtype=wanted))
-    results = execute(fd, [x])
-    for op, got in zip(("sum", "prod", "max", "min"), results, strict=True):
+        static = turn % 3 == 2
+        t, u = define(fd, x, static=static), define(fd, y, static=static)
+        sources = {"sum": x, "prod": y, "max": x, "min": x}
+        for op in sources:
+            reduce = getattr(fd.ops, op)
+            fd.add_output(reduce(u if op == "prod" else t, named, keepdim=keepdim, dtype=wanted))
+    results = execute(fd, [x, y])
+    for (op, source), got in zip(sources.items(), results, strict=True):
         widened = D.Int if op in ("sum", "prod") and not dtype.is_float else dtype
         result = wanted or widened
-        want, limit = reduced(op, x, result, dims, keepdim)
+        want, limit = reduced(op, source, result, dims, keepdim)
         compare(f"{op} of {dtype.short}{list(x.shape)} over {list(dims)}", got, want, result, limit)
-    precise = evaluate(fd.fusion, {fd.arguments[0].name: np.array(x)}, {}, precise=True)
+    names = [a.name for a in fd.arguments]
+    precise = evaluate(fd.fusion, dict(zip(names, (x, y), strict=True)), {}, precise=True)
     total = precise[fd.fusion.outputs[0].value]
     assert total.shape == results[0].shape
 
@@ -104,7 +132,7 @@ def check_full_size(
     execute: Execute, dtype: DataType, shape: tuple[int, ...], dims: Dims, rng: np.random.Generator
 ) -> None:
     """sum, max and min of many elements (a product of so many is 0 or infinite)."""
-    x = tame(dtype, shape, "contiguous", rng)
+    x = terms(dtype, shape, rng)
     with FusionDefinition() as fd:
         t = define(fd, x)
         for op in ("sum", "max", "min"):
