@@ -29,13 +29,14 @@ from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
+from fuser.kir.stmts import CpAsync, DeclareRegisters, For, If, Store, VectorLoad, VectorStore
 from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
 from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_stmt
 from fuser.passes.state import Lowering
 from fuser.passes.unswitch import holds_for_all
+from fuser.schedule.kinds import LoadStoreOpType
 
 VECTOR_BYTES = 16
 
@@ -163,6 +164,8 @@ class _Widener:
         if not (isinstance(value, Element) and value.memory == source and self.after):
             return None
         target = inner[0].memory
+        if any(isinstance(s, VectorStore) and self.by_cp_async(s.memory) for s in self.after):
+            return self.cp_async()
         self.before = [
             s for s in self.before if not (isinstance(s, DeclareRegisters) and s.name == target)
         ]
@@ -170,6 +173,26 @@ class _Widener:
             VectorStore(s.memory, s.index, source, s.src_index, s.width, s.dtype, s.hint)
             for s in self.after
             if isinstance(s, VectorStore)
+        ]
+
+    def by_cp_async(self, memory: str) -> bool:
+        """Whether a shared tensor is filled by ``cp.async``."""
+        ts = self.state.nest.schedule.tensors.get(memory)
+        return ts is not None and ts.load is LoadStoreOpType.cp_async
+
+    def cp_async(self) -> list[Stmt]:
+        """Return asynchronous copies in place of the loads and stores of a plain copy."""
+        loads = [s for s in self.before if isinstance(s, VectorLoad)]
+        stores = [s for s in self.after if isinstance(s, VectorStore)]
+        self.before = []
+        if len(loads) != len(stores):
+            raise ScheduleError(
+                f"{stores[0].memory}: loaded by cp_async, and its reads are {len(loads)} accesses "
+                f"and its writes {len(stores)}; both sides must be aligned alike"
+            )
+        return [
+            CpAsync(s.memory, s.index, x.memory, x.index, s.width, s.dtype)
+            for x, s in zip(loads, stores, strict=True)
         ]
 
     def width(self, memory: str, index: Expr, dtype: DataType) -> int | None:
