@@ -58,7 +58,6 @@ def _load(
     exists: NDArray[np.bool_] | None = None,
 ) -> None:
     barriers, cells = mbarrier.claim(m, agent, *barrier)
-    phases = barriers.phase[cells].copy()
     if m.order is not None and m.monitor is not None:
         for lane, cell in enumerate(map(int, cells)):
             if not m.order.cells[barriers.name, cell].fenced:
@@ -66,7 +65,7 @@ def _load(
                     f"{m.where(agent)}: the copy engine need not see {barriers.label(cell)}; "
                     f"MbarrierInitFence after its init is missing"
                 )
-            key, time = (barriers.name, cell), int(phases[lane]) + 1
+            key, time = (barriers.name, cell), int(barriers.phase[cell]) + 1
             m.monitor.copy(agent, dst, target[lane], "write", key, time)
     np.add.at(barriers.flying, cells, 1)
     stmt = agent.at
@@ -74,7 +73,7 @@ def _load(
     def land() -> None:
         _move(src, source, dst, target, exists)
         here, agent.at = agent.at, stmt
-        mbarrier.complete_bytes(m, agent, barriers, cells, nbytes, phases)
+        mbarrier.complete_bytes(m, agent, barriers, cells, nbytes)
         agent.at = here
 
     m.launch(Flight(f"{m.where(agent)} of {agent.name}", land))
