@@ -89,7 +89,7 @@ def _shared_memory(kernel: Kernel) -> list[str]:
     if not kernel.dynamic_shared_bytes:
         return [_static(a) for a in arrays]
     offsets = kernel.shared_offsets()
-    lines = [f"extern __shared__ alignas({DYNAMIC_ALIGN}) u8 smem_raw[];"]
+    lines = [f"extern __shared__ __align__({DYNAMIC_ALIGN}) u8 smem_raw[];"]
     for a in arrays:
         at = f"smem_raw + {offsets[a.name]}" if offsets[a.name] else "smem_raw"
         lines.append(f"{_element(a)}* const {a.name} = reinterpret_cast<{_element(a)}*>({at});")

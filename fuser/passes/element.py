@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, TRUE, ZERO, Expr, Var, all_of, substitute
+from fuser.core.expr import ONE, TRUE, ZERO, Expr, Var, all_of, less, substitute
 from fuser.core.simplify import Facts, guard_of, simplify
 from fuser.fusion.graph import Value
 from fuser.kir.core import SharedArray, Stmt
@@ -22,7 +22,7 @@ from fuser.passes.buffers import buffer_index, buffer_size, locate, producer_roo
 from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
 from fuser.passes.inline import inline_last
-from fuser.passes.launch import BLOCK, GRID, LastBlock
+from fuser.passes.launch import BLOCK, GRID, LastBlock, padded_block
 from fuser.passes.state import Lowering, Scope
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
@@ -213,7 +213,8 @@ class ElementLowering:
         """Return the shared array through which warps exchange partial results."""
         dtype, state = self.state.storage_dtype(name), self.state
         scratch = f"scratch_{dtype.short}"
-        numel = BlockReduce.scratch_numel(state.launch.of(BLOCK), axes)
+        block = padded_block(state.launch, state.extra_threads)
+        numel = BlockReduce.scratch_numel(block, axes)
         known = [s for s in state.shared if s.name == scratch]
         numel = max([numel, *(s.numel for s in known)])
         state.shared = [s for s in state.shared if s.name != scratch]
@@ -259,5 +260,12 @@ class ElementLowering:
         state.last_block[name] = (LastBlock(flag, frozenset(grid)),)
         return GridReduce(
             scalar, self.value.op, dtype, partials.name, counter.name,
-            rank, ranks, segment, slot, slots, flag,
+            rank, ranks, segment, slot, slots, flag, self.has_slot(),
         )  # fmt: skip
+
+    def has_slot(self) -> Expr:
+        """Return the condition of the threads that loops are bound to; producers have no slot."""
+        axis = self.state.extra_axis
+        if axis is None or self.scope.team is not None:
+            return TRUE
+        return less(Var(axis.value), self.state.launch.extents[axis])

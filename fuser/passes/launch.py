@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser.core.expr import ONE, Expr, Var, less, maximum
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, Const, Expr, Var, less, maximum
 from fuser.core.simplify import Facts, prove_equal, simplify
 from fuser.nest.nodes import Loop, LoopNest, walk
 from fuser.schedule.kinds import ParallelType
@@ -67,3 +68,25 @@ def launch_extents(nest: LoopNest) -> LaunchExtents:
             else:
                 found[node.parallel] = simplify(maximum(known, extent), nest.facts)
     return LaunchExtents(found)
+
+
+def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:
+    """Return the block with `extra` threads more, on its slowest varying axis."""
+    x, y, z = launch.of(BLOCK)
+    if not extra:
+        return x, y, z
+    if z != ONE:
+        return x, y, z + rows_of(extra, x * y)
+    if y != ONE:
+        return x, y + rows_of(extra, x), z
+    return x + extra, y, z
+
+
+def rows_of(extra: int, row: Expr) -> int:
+    """Return how many rows of threads hold `extra` threads; raise unless they fit exactly."""
+    if not isinstance(row, Const) or extra % row.value:
+        raise ScheduleError(
+            f"warp-specialised: {extra} producer threads in rows of {row} threads; the rows must "
+            f"divide {extra}"
+        )
+    return extra // row.value

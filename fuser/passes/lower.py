@@ -45,7 +45,7 @@ from fuser.nest.nodes import (
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
 from fuser.passes.element import ElementLowering
-from fuser.passes.launch import BLOCK, GRID, LaunchExtents, launch_extents
+from fuser.passes.launch import BLOCK, GRID, launch_extents, padded_block
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
@@ -211,28 +211,6 @@ def reserve_producers(state: Lowering) -> None:
             )
         state.extra_threads = max(state.extra_threads, threads)
         state.extra_axis = kind.on
-
-
-def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:
-    """Return the block with `extra` threads more, on its slowest varying axis."""
-    x, y, z = launch.of(BLOCK)
-    if not extra:
-        return x, y, z
-    if z != ONE:
-        return x, y, z + rows_of(extra, x * y)
-    if y != ONE:
-        return x, y + rows_of(extra, x), z
-    return x + extra, y, z
-
-
-def rows_of(extra: int, row: Expr) -> int:
-    """Return how many rows of threads hold `extra` threads; raise unless they fit exactly."""
-    if not isinstance(row, Const) or extra % row.value:
-        raise ScheduleError(
-            f"warp-specialised: {extra} producer threads in rows of {row} threads; the rows must "
-            f"divide {extra}"
-        )
-    return extra // row.value
 
 
 def with_params(kernel: Kernel, state: Lowering) -> Kernel:
