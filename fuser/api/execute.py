@@ -15,6 +15,7 @@ from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
 from fuser.core.errors import BackendError, InputError
 from fuser.fusion.bind import bind_sizes
+from fuser.fusion.scalars import bind_scalars
 from fuser.kir.program import Program
 from fuser.runtime.arrays import ArrayView, view_of
 from fuser.runtime.driver import device_available
@@ -123,7 +124,8 @@ def execute(
 
 def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> BoundCall:
     """Check `inputs` against the definition and find the shape class of the call."""
-    arrays, scalars = fd.named_inputs(inputs)
+    arrays, given = fd.named_inputs(inputs)
+    scalars = bind_scalars(fd.fusion, given)
     written = {output.alias_of for output in fd.fusion.outputs}
     views = {name: input_view(name, array, name in written) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)

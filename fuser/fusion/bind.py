@@ -9,6 +9,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
 from fuser.core.expr import Const, Expr, Var, evaluate, variables
 from fuser.fusion.graph import FusionGraph, Value
+from fuser.fusion.scalars import bind_scalar
 
 
 class Shaped(Protocol):
@@ -39,18 +40,17 @@ def bind_sizes(
     ------
     InputError
         An input is missing, or its dtype, rank or an extent differs from the definition, or two
-        extents that must agree do not.
+        extents that must agree do not, or an integer scalar is none.
     """
     sizes: dict[str, int] = {}
     for value in graph.inputs:
-        named: Mapping[str, Any] = arrays if value.op == "input" else scalars
-        given = named.get(value.name)
-        if given is None:
-            raise InputError(f"input {value.name}: is missing; the fusion needs every input")
         if value.op == "input":
+            given = arrays.get(value.name)
+            if given is None:
+                raise InputError(f"input {value.name}: is missing; the fusion needs every input")
             sizes |= _bind_tensor(value, given)
         elif value.dtype.is_integer or value.dtype is DataType.Bool:
-            sizes[value.name] = int(given)
+            sizes[value.name] = int(bind_scalar(value, scalars.get(value.name)))
     _check_constraints(graph, sizes)
     _check_extents(graph, sizes)
     return sizes

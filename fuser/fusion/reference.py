@@ -30,6 +30,7 @@ from fuser.fusion.attrs import (
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.dtypes import operand_dtypes
 from fuser.fusion.graph import FusionGraph, Value
+from fuser.fusion.scalars import bind_scalars
 from fuser.ops import BY_NAME, BY_REDUCTION
 from fuser.ops.convert import convert
 
@@ -60,9 +61,9 @@ def evaluate(
     InputError
         The inputs do not fit the definition.
     """
-    scalars = scalars or {}
-    sizes = bind_sizes(graph, inputs, scalars)
-    return _Evaluator(graph, inputs, scalars, sizes, precise).run()
+    numbers = bind_scalars(graph, scalars or {})
+    sizes = bind_sizes(graph, inputs, numbers)
+    return _Evaluator(graph, inputs, numbers, sizes, precise).run()
 
 
 class _Evaluator:

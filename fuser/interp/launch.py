@@ -113,11 +113,12 @@ def bind(
         An array is missing, has another dtype, or spans fewer elements than the kernel may touch.
     """
     tensors = {p.name: _tensor(kernel, p, env, arrays) for p in kernel.params if _is_tensor(p)}
-    values = {
-        p.name: p.dtype.np.type(scalars[p.name])
-        for p in kernel.params
-        if isinstance(p, ScalarParam)
-    }
+    with np.errstate(over="ignore"):  # a number past the largest one of its dtype is infinite
+        values = {
+            p.name: p.dtype.np.type(scalars[p.name])
+            for p in kernel.params
+            if isinstance(p, ScalarParam)
+        }
     grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
     maps = {p.name: _tensor_map(p, env) for p in kernel.params if isinstance(p, TensorMapParam)}
     return Launch(kernel, grid, block, dict(env), tensors, values, maps)
