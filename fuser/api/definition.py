@@ -14,6 +14,7 @@ import numpy as np
 
 from fuser.api.arrays import array_kind
 from fuser.api.builder import Builder
+from fuser.api.destination import enter, leave
 from fuser.api.layout import layout_from_promise, layout_from_strides
 from fuser.api.naming import names_from
 from fuser.api.ops import Ops
@@ -60,6 +61,7 @@ class FusionDefinition(Builder):
     # ---- with ----------------------------------------------------------------------------
 
     def __enter__(self) -> FusionDefinition:
+        enter(self)
         return self
 
     def __exit__(
@@ -68,6 +70,7 @@ class FusionDefinition(Builder):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        leave()
         if kind is None:
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
             self.finish(caller.f_locals)

@@ -1,7 +1,8 @@
 """``fuser.ops``: every operation of ``fd.ops`` as a function.
 
-On tensors of a fusion (inside `@fuser.fuse` or ``with FusionDefinition()``) a function adds to that
-fusion; on plain arrays it runs at once.
+On tensors of a fusion a function adds to that fusion, without any (``full([8], 1)``) to the fusion
+that is being written (inside `@fuser.fuse` or ``with FusionDefinition()``); on plain arrays it runs
+at once.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import cache, wraps
 from inspect import Signature, signature
 from typing import Any
 
+from fuser.api.destination import destination
 from fuser.api.fuse import FusedFunction
-from fuser.api.ops import Ops, find_definition
+from fuser.api.ops import Ops
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
@@ -33,7 +35,7 @@ def _method(name: str) -> Any:
 def _function(name: str) -> Callable[..., Any]:
     @wraps(_method(name))
     def function(*args: Any, **kwargs: Any) -> Any:
-        fd = find_definition(*args, *kwargs.values())
+        fd = destination(args, kwargs)
         if fd is None:
             return immediate(*args, **kwargs)
         return getattr(fd.ops, name)(*args, **kwargs)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser.api.arrays import array_kind
 from fuser.api.definition import FusionDefinition
-from fuser.api.ops import find_definition
+from fuser.api.destination import destination, is_array, writing
 from fuser.api.tensor import Handle, Scalar, StaticNeededError, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
@@ -45,7 +45,7 @@ class FusedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the fusion on arrays; inside another trace, call the function itself."""
-        if find_definition(*args, *kwargs.values()) is not None:
+        if destination(args, kwargs) is not None:
             return self.function(*args, **kwargs)
         trace, inputs = self._traced(args, kwargs)
         outputs = trace.fd.execute(inputs)
@@ -70,7 +70,7 @@ class FusedFunction:
             return trace, list(inputs.values())
 
     def _is_input(self, path: Path, leaf: Any) -> bool:
-        if _is_array(leaf):
+        if is_array(leaf):
             return True
         return type(_number(leaf)) in (int, float) and path not in self._static
 
@@ -80,7 +80,8 @@ class FusedFunction:
         tree = _replaced((), {"": args, **kwargs}, handles)
         positional = tree.pop("")
         try:
-            result = self.function(*positional, **tree)
+            with writing(fd):
+                result = self.function(*positional, **tree)
         except StaticNeededError as error:
             paths = _inputs_of(error.scalar, handles)
             if not paths:
@@ -158,12 +159,8 @@ def _replaced(path: Path, tree: Any, handles: dict[Path, Any]) -> Any:
     return handles.get(path, tree)
 
 
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
-
-
 def _key(leaf: Any, is_input: bool) -> Hashable:
-    if _is_array(leaf):
+    if is_array(leaf):
         return array_kind(leaf).key
     if is_input:
         return type(_number(leaf)).__name__
@@ -178,7 +175,7 @@ def _number(leaf: Any) -> Any:
 
 
 def _define(fd: FusionDefinition, leaf: Any) -> Any:
-    if not _is_array(leaf):
+    if not is_array(leaf):
         is_int = isinstance(leaf, int | np.integer)
         return fd.define_scalar(DataType.Int if is_int else DataType.Double)
     kind = array_kind(leaf)

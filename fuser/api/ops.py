@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fuser.api.builder import Builder
 from fuser.api.composites import Composites
 from fuser.api.creation_ops import CreationOps
-from fuser.api.owner import Owner
 from fuser.api.recording import recorded
 from fuser.api.reduction_ops import ReductionOps
-from fuser.api.tensor import Handle, Operand, Scalar, Tensor
+from fuser.api.tensor import Operand, Scalar, Tensor
 from fuser.api.view_ops import ViewOps
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
@@ -103,15 +102,3 @@ def _method(spec: OpSpec) -> Callable[..., Any]:
 for _spec in POINTWISE:
     if _spec.name not in vars(Ops):
         setattr(Ops, _spec.name, _method(_spec))
-
-
-def find_definition(*arguments: Any) -> Owner | None:
-    """Return the definition that the first tensor or scalar among `arguments` belongs to."""
-    for argument in arguments:
-        if isinstance(argument, Handle):
-            return argument.fd
-        if isinstance(argument, list | tuple):
-            found = find_definition(*argument)
-            if found is not None:
-                return found
-    return None

@@ -238,3 +238,53 @@ def test_validate_accepts_overflow_of_the_output_dtype():
         fd.add_output(fd.ops.cast(x * x, DataType.Float8_e4m3fn))
     fd.validate([np.array([1000, -3, np.inf, np.nan], np.float16)])
     assert np.isnan(np.float32(1e6).astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
+
+
+def test_functions_without_tensors_add_to_the_fusion_being_written(executed, rng):
+    def ramp(n):
+        return fuser.ops.iota(n, 0, 2)
+
+    @fuser.fuse
+    def f(x):
+        return x * ramp(4) + fuser.ops.full([4], 0.5, DataType.Float)
+
+    x = rng.random((3, 4), np.float32)
+    expected = x * np.arange(0, 8, 2) + np.float32(0.5)
+    np.testing.assert_allclose(f(x), expected, rtol=1e-6)
+    assert len(executed) == 1
+
+    with FusionDefinition() as outer:
+        a = outer.define_tensor(shape=[4], contiguity=True)
+        with FusionDefinition() as inner:
+            inner.add_output(fuser.ops.full([2], 1, DataType.Int))
+        outer.add_output(a + fuser.ops.full([4], 0.5, DataType.Float))
+        np.testing.assert_array_equal(fuser.ops.add(x, 1), x + 1)  # arrays: at once
+    np.testing.assert_array_equal(outer.execute([x[0]])[0], x[0] + np.float32(0.5))
+    np.testing.assert_array_equal(inner.execute([])[0], [1, 1])
+    np.testing.assert_array_equal(ramp(3), [0, 2, 4])  # nothing is being written: at once
+
+
+def test_a_definition_left_by_an_error_is_not_written_to_any_more():
+    @fuser.fuse
+    def broken(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError), FusionDefinition():
+        raise KeyError("mine")
+    with pytest.raises(KeyError):
+        broken(np.ones(2, np.float32))
+    assert isinstance(fuser.ops.iota(3), np.ndarray)
+
+
+def test_fused_functions_nest_with_tensors_in_containers(executed, rng):
+    @fuser.fuse
+    def inner(layer):
+        return layer["x"] * layer["scales"][0]
+
+    @fuser.fuse
+    def outer(x, y):
+        return inner({"x": x, "scales": [y]}) + 1
+
+    x, y = rng.random((2, 3, 4), np.float32)
+    np.testing.assert_allclose(outer(x, y), x * y + 1, rtol=1e-6)
+    assert len(executed) == 1
