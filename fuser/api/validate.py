@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.core.dtypes import DataType
-from fuser.core.errors import ResultMismatchError
+from fuser.core.errors import InputError, ResultMismatchError
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Output
 from fuser.fusion.reference import evaluate
@@ -36,12 +36,14 @@ def validate(
     operations it is computed by, plus a margin over how far plain f32 NumPy is from float64 there:
     a fusion is not blamed for cancellation that its definition asks for.
     """
+    _check_references(fd, reference_outputs)
     arrays, scalars = fd.named_inputs(inputs)
     before = {name: host_copy(array) for name, array in arrays.items()}  # aliases overwrite inputs
     outputs = fd.execute(inputs, **options)
     precise = evaluate(fd.fusion, before, scalars, precise=True)
     rounded = evaluate(fd.fusion, before, scalars)
-    returned = iter(zip(outputs, reference_outputs or outputs, strict=True))
+    references = outputs if reference_outputs is None else reference_outputs
+    returned = iter(zip(outputs, references, strict=True))
     for index, output in enumerate(fd.fusion.outputs):
         expected = precise[output.value]
         if output.alias_of is None:
@@ -53,6 +55,15 @@ def validate(
         allowed = tolerance(fd.fusion, output, precise[output.value], rounded[output.value])
         compare(f"output {index} ({output.value})", host_copy(got), expected, allowed)
     return outputs
+
+
+def _check_references(fd: FusionDefinition, references: Sequence[Any] | None) -> None:
+    returned = [o.value for o in fd.fusion.outputs if o.alias_of is None]
+    if references is not None and len(references) != len(returned):
+        raise InputError(
+            f"validate: got {len(references)} reference outputs; the definition returns "
+            f"{len(returned)}: {', '.join(returned)}"
+        )
 
 
 def tolerance(graph: FusionGraph, output: Output, precise: Array, rounded: Array) -> Array:

@@ -10,7 +10,7 @@ import pytest
 
 import fuser
 from fuser import DataType, FusionDefinition
-from fuser.core.errors import DefinitionError, ResultMismatchError
+from fuser.core.errors import DefinitionError, InputError, ResultMismatchError
 from fuser.fusion.reference import evaluate
 
 pytestmark = pytest.mark.unit
@@ -229,6 +229,18 @@ def test_validate_integers_exactly_and_aliases():
         fd.validate([array.copy()], [np.array([3 * 2**53 + 1, 15])])
     with pytest.raises(ResultMismatchError, match=r"shape is \[2\]; the reference has \[3\]"):
         fd.validate([array.copy()], [np.ones(3, np.int64)])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_validate_wants_one_reference_per_returned_output(count):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        fd.add_output(x + 1, x)
+        fd.add_output(x * 3)
+        fd.add_output(x * 5)
+    text = f"validate: got {count} reference outputs; the definition returns 2: t"
+    with pytest.raises(InputError, match=text):
+        fd.validate([np.ones(2, np.float32)], [np.ones(2, np.float32)] * count)
 
 
 def test_validate_accepts_overflow_of_the_output_dtype():
