@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser.core.dtypes import DataType
 from fuser.core.expr import Const
-from fuser.kir.tensor_map import SWIZZLE_BYTES, Encoding, TensorMapParam
+from fuser.kir.tensor_map import MAX_BOX_BYTES, SWIZZLE_BYTES, Encoding, TensorMapParam
 
 Rng = np.random.Generator
 SWIZZLES = tuple(SWIZZLE_BYTES)
@@ -38,6 +38,10 @@ def legal(rng: Rng) -> Encoding:
     ]
     box = [256 if rng.random() < 0.1 else int(rng.integers(1, 257)) for _ in range(rank - 1)]
     steps = [1 if rng.random() < 0.7 else int(rng.integers(1, 9)) for _ in range(rank - 1)]
+    while inner * dtype.nbytes * math.prod(-(-b // s) for b, s in zip(box, steps, strict=True)) > (
+        MAX_BOX_BYTES
+    ):
+        box[box.index(max(box))] //= 2
     return Encoding(
         dtype=dtype,
         address=16 * log_uniform(rng, 2**16, 2**42),
@@ -114,6 +118,18 @@ BREAKS: dict[str, tuple[Callable[[Rng, Encoding], Encoding], str]] = {
     ),
     "stride 2^40": (lambda r, e: _stride(r, e, 2**40), "stride of dim"),
     "stride < 0": (lambda r, e: _stride(r, e, -16), "is -16 bytes"),
+    "box bytes": (
+        lambda r, e: replace(
+            e,
+            dtype=DataType.Float,
+            dims=(4096, 4096),
+            strides_bytes=(16384,),
+            box=(256, 229),
+            element_strides=(1, 1),
+            swizzle="none",
+        ),
+        "box is 234496 bytes; needed at most 233472",
+    ),
     "box 0": (lambda r, e: replace(e, box=_one(r, e.box, 0)), "is 0; needed 1 to 256"),
     "box 257": (_tall, "is 257; needed 1 to 256"),
     "inner bytes": (_narrow, "needed a multiple of 16 bytes"),

@@ -15,7 +15,9 @@ from fuser.kir.core import (
     Stmt,
     TensorMapParam,
     TensorParam,
+    walk_stmts,
 )
+from fuser.kir.stmts import SetMaxRegisters
 from fuser.kir.verify import DYNAMIC_ALIGN, verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
@@ -111,7 +113,10 @@ def _bounds(kernel: Kernel) -> str:
     if len(extents) < len(kernel.block):
         return ""
     threads = extents[0] * extents[1] * extents[2]
-    blocks = f", {kernel.min_blocks}" if kernel.min_blocks else ""
+    # ptxas ignores setmaxnreg where the registers at entry do not follow from the bounds.
+    hands_over = any(isinstance(s, SetMaxRegisters) for s in walk_stmts(kernel.body))
+    least = kernel.min_blocks or int(hands_over)
+    blocks = f", {least}" if least else ""
     return f"__launch_bounds__({threads}{blocks}) "
 
 

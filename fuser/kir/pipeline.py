@@ -23,6 +23,8 @@ from fuser.kir.stmts import (
 
 WARP_GROUP = 128
 REGISTERS = 64 * 1024
+"""Registers of an SM, all of which one block may have."""
+MAX_REGISTERS = 256
 UNIT = 16
 TENSOR_ALIGN = 128
 PATTERN = {"none": 128, "32B": 256, "64B": 512, "128B": 1024}
@@ -144,14 +146,35 @@ def _roles(kernel: Kernel, stmt: Roles) -> Iterator[str]:
     if stmt.roles and stmt.roles[-1].range.stop > threads:
         role = stmt.roles[-1]
         yield f"{role.name} ends at thread {role.range.stop}; the block has {threads}"
-    total = 0
+    yield from _registers(kernel, stmt, threads)
+
+
+def entry_registers(kernel: Kernel, threads: int) -> int:
+    """Return the registers per thread with which a kernel begins that hands some over."""
+    most = REGISTERS // (threads * max(1, kernel.min_blocks))
+    return min(most, MAX_REGISTERS) // 8 * 8
+
+
+def _registers(kernel: Kernel, stmt: Roles, threads: int) -> Iterator[str]:
+    """What roles take must have been there or been given up, or an increase waits forever."""
+    entry, total, others = entry_registers(kernel, threads), 0, threads
     for role in stmt.roles:
-        counts = [s.count for s in walk_stmts(role.body) if isinstance(s, SetMaxRegisters)]
-        if counts and (role.first_thread % WARP_GROUP or role.threads % WARP_GROUP):
+        changes = [s for s in walk_stmts(role.body) if isinstance(s, SetMaxRegisters)]
+        if not changes:
+            continue
+        if role.first_thread % WARP_GROUP or role.threads % WARP_GROUP:
             yield (
                 f"{role.name}: threads {role.first_thread} to {role.range.stop - 1} change their "
                 f"registers; needed whole warp groups of {WARP_GROUP}"
             )
-        total += max(counts, default=0) * role.threads
-    if total > REGISTERS:
-        yield f"hands out {total} registers; a block has {REGISTERS}"
+        count, increase = changes[0].count, changes[0].increase
+        if (count < entry) if increase else (count > entry):
+            way = "increases" if increase else "decreases"
+            yield f"{role.name}: {way} its registers to {count}; the kernel begins with {entry}"
+        total += max(c.count for c in changes) * role.threads
+        others -= role.threads
+    if total and total + others * entry > threads * entry:
+        yield (
+            f"hands out {total + others * entry} registers; the block begins with "
+            f"{threads * entry}, {entry} a thread"
+        )

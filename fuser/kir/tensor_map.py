@@ -26,6 +26,8 @@ UNIT_BYTES = 16
 MAX_DIM = 2**32
 MAX_STRIDE_BYTES = 2**40
 MAX_BOX = 256
+MAX_BOX_BYTES = 228 * 1024
+"""All of an SM's shared memory; the largest box the driver took on an H200 (driver 580)."""
 MAX_ELEMENT_STRIDE = 8
 MAX_COORDINATE = 2**31 - 1
 """A copy names its box by 32-bit signed coordinates."""
@@ -213,6 +215,15 @@ def _check_constants(of: TensorMapParam | Encoding) -> Iterator[str]:
         yield f"{shown}; needed a multiple of {UNIT_BYTES} bytes"
     if span and inner > span:
         yield f"{shown}; needed at most {span} bytes, the span of swizzle {of.swizzle}"
+    elif all(1 <= n <= MAX_BOX for n in of.box) and all(step >= 1 for step in of.element_strides):
+        yield from _check_box_bytes(of)
+
+
+def _check_box_bytes(of: TensorMapParam | Encoding) -> Iterator[str]:
+    steps = (1, *of.element_strides[1:])
+    loaded = prod(-(-extent // step) for extent, step in zip(of.box, steps, strict=True))
+    if loaded * of.dtype.nbytes > MAX_BOX_BYTES:
+        yield f"box is {loaded * of.dtype.nbytes} bytes; needed at most {MAX_BOX_BYTES}"
 
 
 def _check_dims(dims: Mapping[int, int]) -> Iterator[str]:

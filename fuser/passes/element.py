@@ -204,7 +204,9 @@ class ElementLowering:
             scratch = self.scratch(name, axes)
             stmts.append(BlockReduce(scalar, self.value.op, dtype, axes, scratch))
         if grid:
-            stmts.append(self.grid_reduce(scalar, grid))
+            whole = all(k in reduced for k in BLOCK if k in self.state.launch.used)
+            scratch = self.scratch(name, axes) if axes and whole else ""
+            stmts.append(self.grid_reduce(scalar, grid, scratch))
         if scalar != name:
             stmts += self.keep(Ref(scalar, dtype), self.scope.facts)
         return tuple(stmts)
@@ -221,7 +223,7 @@ class ElementLowering:
         state.shared.append(SharedArray(scratch, dtype, numel))
         return scratch
 
-    def grid_reduce(self, scalar: str, grid: list[ParallelType]) -> Stmt:
+    def grid_reduce(self, scalar: str, grid: list[ParallelType], scratch: str) -> Stmt:
         """Return the statement that combines across blocks, and reserve its workspace."""
         state, launch = self.state, self.state.launch
         name, dtype = self.node.tensor, state.storage_dtype(self.node.tensor)
@@ -239,7 +241,7 @@ class ElementLowering:
                 segment, segments = segment * extent + index, segments * extent
         slot: Expr = ZERO
         slots: Expr = ONE
-        for kind in reversed(BLOCK):
+        for kind in () if scratch else reversed(BLOCK):
             extent = launch.extents.get(kind, ONE)
             if extent != ONE:
                 slot, slots = slot * extent + Var(kind.value), slots * extent
@@ -260,7 +262,8 @@ class ElementLowering:
         state.last_block[name] = (LastBlock(flag, frozenset(grid)),)
         return GridReduce(
             scalar, self.value.op, dtype, partials.name, counter.name,
-            rank, ranks, segment, slot, slots, flag, self.has_slot(),
+            rank, ranks, segment, slot, slots, flag,
+            TRUE if scratch else self.has_slot(), scratch,
         )  # fmt: skip
 
     def has_slot(self) -> Expr:

@@ -99,15 +99,19 @@ def grid_allreduce(
     partials: str,
     counter: str,
     where: tuple[Any, Any, Any, Any, Any, Any],
+    one_partial: bool = False,
 ) -> Generator[Wait, None, Any]:
     """Publish a partial result, take a ticket; blocks with the last ticket combine all ranks.
 
-    Returns the flag "this block was last", one per lane.
+    With `one_partial` the threads of a block hold one value, and thread 0 publishes it. Returns
+    the flag "this block was last", one per lane.
     """
     rank, ranks, segment, slot, slots, when = where
     ranks = uniform(ranks, agent.mask)
     outer = agent.mask
     agent.mask = agent.narrow(outer, when)
+    if one_partial:
+        agent.mask = agent.narrow(agent.mask, agent.tid == 0)
     if any_lane(agent.mask):
         m.store(agent, partials, (segment * ranks + rank) * slots + slot, agent.values[name])
     agent.mask = outer

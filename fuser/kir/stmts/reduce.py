@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal as OneOf
+from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, to_c
 from fuser.kir.core import Context, Render, Stmt
-from fuser.kir.text import bare
+from fuser.kir.scalar import Literal
+from fuser.kir.text import bare, value_to_c
 from fuser.ops import BY_REDUCTION
 from fuser.sim.agent import Agent, Wait
 from fuser.sim.collective import block_allreduce, grid_allreduce, warp_allreduce
 from fuser.sim.machine import Machine
 
-Axis: TypeAlias = Literal["x", "y", "z"]
+Axis: TypeAlias = OneOf["x", "y", "z"]
 WARP = 32
 MAX_THREADS = 1024
 
@@ -131,6 +133,10 @@ class GridReduce(Stmt):
         Name of the flag variable it defines.
     when
         Threads without an element of their own pass a condition that is false.
+    scratch
+        All threads of a block hold one value (after a `BlockReduce` over the whole block): it is
+        one partial (`slots` is 1), and the threads of the last block share out the ranks and meet
+        in this shared array. Empty: every thread has a partial of its own.
     """
 
     name: str
@@ -145,22 +151,28 @@ class GridReduce(Stmt):
     slots: Expr
     is_last: str
     when: Expr = TRUE
+    scratch: str = ""
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
+        identity = Literal(BY_REDUCTION[self.op].identity(self.dtype), self.dtype)
+        shared = f"{self.scratch}, {value_to_c(identity)}, block_x, block_y, block_z"
         return {
+            "function": "grid_allreduce_shared" if self.scratch else "grid_allreduce",
+            "more": shared if self.scratch else self._slots(),
             "name": self.name,
             "partials": self.partials,
             "counter": self.counter,
             "rank": to_c(self.rank),
             "ranks": to_c(self.ranks),
             "segment": to_c(self.segment),
-            "slot": to_c(self.slot),
-            "slots": to_c(self.slots),
             "is_last": self.is_last,
-            "when": "true" if self.when == TRUE else to_c(self.when),
             "combine": combine_to_c(self.op, self.dtype),
         }
+
+    def _slots(self) -> str:
+        when = "true" if self.when == TRUE else to_c(self.when)
+        return f"/*slot*/ {to_c(self.slot)}, /*slots*/ {to_c(self.slots)}, {when}"
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
@@ -168,5 +180,5 @@ class GridReduce(Stmt):
         places = (self.rank, self.ranks, self.segment, self.slot, self.slots, self.when)
         where = tuple(m.index(agent, e) for e in places)
         agent.env[self.is_last] = yield from grid_allreduce(
-            m, agent, self.name, combine, self.partials, self.counter, where
+            m, agent, self.name, combine, self.partials, self.counter, where, bool(self.scratch)
         )

@@ -73,3 +73,28 @@ __device__ __forceinline__ bool grid_allreduce(T& v, T* partials, int* counter, 
   __syncthreads();  // `last` may be written again
   return is_last;
 }
+
+// As above, for a value that all threads of a block share: thread 0 publishes it, and the threads
+// of the last block read different ranks and meet in `scratch`.
+template <class T, class Op>
+__device__ __forceinline__ bool grid_allreduce_shared(T& v, T* partials, int* counter, Op op, long long rank, long long ranks, long long segment, T* scratch, T identity, int block_x, int block_y, int block_z) {
+  __shared__ bool last;
+  T* const mine = partials + segment * ranks;
+  const int thread = threadIdx.x + block_x * (threadIdx.y + block_y * threadIdx.z);
+  if (thread == 0) {
+    mine[rank] = v;
+    __threadfence();  // release: the partial is visible before the ticket is
+    last = atomicInc((unsigned*)counter + segment, unsigned(ranks - 1)) == unsigned(ranks - 1);
+    __threadfence();  // acquire: partials of the blocks with earlier tickets
+  }
+  __syncthreads();  // the ticket is known to the block
+  const bool is_last = last;
+  if (is_last) {
+    v = identity;
+#pragma unroll 4
+    for (long long r = thread; r < ranks; r += block_x * block_y * block_z) v = op(v, __ldcg(mine + r));
+    v = block_allreduce<true, true, true>(v, scratch, op, block_x, block_y, block_z);
+  }
+  __syncthreads();  // `last` may be written again
+  return is_last;
+}
