@@ -8,6 +8,7 @@ from fuser.api.owner import Owner
 from fuser.api.scheduling import Scheduling, directive
 from fuser.core.errors import ScheduleError
 from fuser.passes.reach import check_position, largest_position
+from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.propagate import NO_FACTS, parallelize_like, transform_like
@@ -109,6 +110,26 @@ class Sched:
             axes = _axes(hand, ref.name, pos)
             targets = _targets(hand, selected_tensors)
             _inline(hand, targets, axes, exact=not best_effort)
+
+    def warp_specialize(
+        self,
+        tv: Scheduling,
+        number_of_stages: int,
+        prefetch_distance: int | None = None,
+        parallel_type: ParallelType = ParallelType.block_x,
+        num_registers: tuple[int, int] | None = None,
+    ) -> None:
+        """Circular-buffer `tv` with extra warps that only load; see `Tensor.circular_buffer`.
+
+        Parameters
+        ----------
+        parallel_type
+            Thread axis that the loading warps extend.
+        num_registers
+            Registers a thread, ``(loading, computing)``, that change hands by ``setmaxnreg``.
+        """
+        kind = WarpSpecialized(parallel_type, num_registers)
+        tv.circular_buffer(number_of_stages, prefetch_distance, kind)
 
 
 def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, ...]:

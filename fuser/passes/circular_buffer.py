@@ -49,8 +49,8 @@ from fuser.nest.nodes import (
     walk,
 )
 from fuser.passes.buffers import trip_of
-from fuser.schedule.circular import CircularBuffer, WarpSpecialized
-from fuser.schedule.kinds import MemoryType
+from fuser.schedule.circular import CircularBuffer, Pipelined, WarpSpecialized
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,22 @@ class CircularBuffers:
     def __call__(self, nest: LoopNest) -> LoopNest:
         """Rewrite every circular-buffered loop; the same nest when there is none."""
         buffered = {name: ts.circular for name, ts in nest.schedule.tensors.items() if ts.circular}
-        if not buffered:
+        once = frozenset(
+            name
+            for name, ts in nest.schedule.tensors.items()
+            if ts.circular is None and ts.load is not LoadStoreOpType.set
+        )
+        if not buffered and not once:
             return nest
+        for name in once:
+            check_buffered(nest, name)
         loops: dict[str, dict[str, CircularBuffer]] = {}
         for name, buffer in buffered.items():
             check_buffered(nest, name)
             loops.setdefault(ring_variable(nest, name), {})[name] = buffer
         for members in loops.values():
             check_agreement(members)
-        cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()})
+        cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()}, once)
         return replace(nest, body=cloner.body(nest.body))
 
 
@@ -97,12 +104,13 @@ def check_buffered(nest: LoopNest, name: str) -> None:
     sources = nest.graph.operands(name)
     if value.op != "set" or len(sources) != 1:
         raise ScheduleError(
-            f"{name}: circular-buffered, but defined by {value.op}; needed a copy made by "
-            "cache_after"
+            f"{name}: loaded asynchronously or circular-buffered, but defined by {value.op}; needed "
+            "a copy made by cache_after"
         )
     if ts.memory is not MemoryType.shared:
         raise ScheduleError(
-            f"{name}: circular-buffered in {ts.memory.value} memory; needed shared memory"
+            f"{name}: loaded asynchronously or circular-buffered in {ts.memory.value} memory; "
+            "needed shared memory"
         )
     if materialised_operands(nest.graph, nest.schedule, name):
         raise ScheduleError(
@@ -130,9 +138,13 @@ def _text(buffer: CircularBuffer) -> str:
 class _Cloner:
     nest: LoopNest
     rings: dict[str, tuple[str, ...]]
+    once: frozenset[str]
 
     def body(self, nodes: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
         """Rewrite one body."""
+        mine = tuple(n.tensor for n in nodes if isinstance(n, Allocate) and n.tensor in self.once)
+        if mine:
+            return self.waited(nodes, mine)
         result: list[NestNode] = []
         for position, node in enumerate(nodes):
             if not isinstance(node, Loop):
@@ -147,6 +159,21 @@ class _Cloner:
                 return (*result, *self.specialized(node, ring, tail))
             result += self.pipelined(node, ring)
         return tuple(result)
+
+    def waited(self, nodes: tuple[NestNode, ...], mine: tuple[str, ...]) -> tuple[NestNode, ...]:
+        """Return a body whose asynchronous copies are issued first and waited for: a ring of one.
+
+        rewrite::
+
+            tile = load; use tile   ->   init; fill; await; use tile; inval
+        """
+        ring = Ring(mine[0], mine, CircularBuffer(1, 0, Pipelined(war="barrier")), Const(1))
+        allocations = tuple(Allocate(name) for name in mine)
+        rest = tuple(n for n in nodes if not (isinstance(n, Allocate) and n.tensor in mine))
+        loads = keep(rest, lambda tensor: tensor in mine)
+        uses = self.body(keep(rest, lambda tensor: tensor not in mine))
+        fill = Fill(ring, ZERO, loads)
+        return (*allocations, InitRing(ring), fill, Await(ring, ZERO), *uses, InvalRing(ring))
 
     def ring(self, loop: Loop) -> Ring:
         """Return the ring of a loop; its name is free in the kernel."""

@@ -8,7 +8,7 @@ is computed twice only where it really is two elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fuser.core.dtypes import DataType
@@ -19,7 +19,7 @@ from fuser.fusion.attrs import ConstantAttrs, FullAttrs, IotaAttrs, SizeAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.views import VIEW_OPS, operand_access
 from fuser.kir.core import Stmt
-from fuser.kir.scalar import Apply, Cast, Choose, FromIndex, Literal, Ref
+from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import Define
 from fuser.ops import BY_NAME, Operand, result_type
@@ -190,7 +190,7 @@ class Expander:
                 fill = _as(args[1], value.dtype)
             else:
                 fill = Literal(outside, value.dtype)
-            return self.define(value, Choose(inside, args[0], fill, value.dtype))
+            return self.define(value, _chosen(inside, args[0], fill, shown.guard))
 
         if isinstance(outside, Value):
             return (shown, self._scalar(outside, wanted)), finish
@@ -210,8 +210,10 @@ class Expander:
 
         def finish(args: Sequence[Scalar]) -> Scalar:
             result = args[0]
-            for part, inside in zip(args[1:], insides[1:], strict=True):
-                result = part if inside == TRUE else Choose(inside, part, result, value.dtype)
+            if isinstance(result, Element) and result.guard == operands[0].guard:
+                result = replace(result, guard=guard)  # read where no other operand supplies it
+            for part, inside, wants in zip(args[1:], insides[1:], operands[1:], strict=True):
+                result = _chosen(inside, part, result, wants.guard)
             return self.define(value, result)
 
         return tuple(operands), finish
@@ -237,6 +239,18 @@ class Expander:
         name = self.fresh(value.name)
         self.stmts.append(Define(name, value.dtype, scalar))
         return Ref(name, value.dtype)
+
+
+def _chosen(inside: Expr, part: Scalar, other: Scalar, guard: Expr) -> Scalar:
+    """Return `part`, which was wanted under `guard`, where `inside` holds, else `other`.
+
+    An element that is read under the same condition takes `other` as its fill: one test, not two.
+    """
+    if inside == TRUE:
+        return part
+    if isinstance(part, Element) and part.guard == guard and part.fill is None:
+        return replace(part, fill=other)
+    return Choose(inside, part, other, part.dtype)
 
 
 def _as(scalar: Scalar, dtype: DataType) -> Scalar:

@@ -115,6 +115,12 @@ class NestLowering:
                 hardware=scope.hardware | {loop.parallel},
             )
             return self.body(loop.body, bound)
+        if loop.parallel is ParallelType.tma:
+            tensors = sorted(t.tensor for _, t in walk(loop.body) if isinstance(t, Compute))
+            raise ScheduleError(
+                f"{', '.join(tensors)}: an axis is bound to tma, and the tensor is not copied by "
+                "LoadStoreOpType.tma or bulk; bind it to threads"
+            )
         stmts = self.body(loop.body, inner)
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)

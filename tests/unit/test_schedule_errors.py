@@ -112,7 +112,7 @@ def test_one_hardware_axis_twice(f):
             f.z.axis(1).parallelize, P.block_x)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [P.cluster_x, P.tma, P.mma])
+@pytest.mark.parametrize("kind", [P.cluster_x, P.mma])
 def test_kinds_of_later(f, kind):
     refused(f"z: parallelize: axis 0 to {kind.name}; grid, block, vectorize",
             f.z.axis(0).parallelize, kind)  # fmt: skip
@@ -233,8 +233,11 @@ def test_local_read_across_threads():
 def test_caches(f):
     refused("s: cache_after: nothing reads it; use cache_before for an output", f.s.cache_after)
     refused("x: is an input; needed a computed tensor", f.x.cache_before)
-    for kind in (LoadStoreOpType.cp_async, LoadStoreOpType.tma, LoadStoreOpType.load_matrix):
-        refused(f"x: cache_after: {kind.name} copies are not generated yet", f.x.cache_after, kind)
+    refused("x: cache_after: load_matrix copies are not generated; set is needed",
+            f.x.cache_after, LoadStoreOpType.load_matrix)  # fmt: skip
+    for kind in (LoadStoreOpType.cp_async, LoadStoreOpType.tma, LoadStoreOpType.bulk):
+        refused(f"z: cache_before: {kind.name} copies are not generated; set is needed",
+                f.z.cache_before, kind)  # fmt: skip
 
 
 def test_rfactor(f):
