@@ -104,8 +104,8 @@ def check_buffered(nest: LoopNest, name: str) -> None:
     sources = nest.graph.operands(name)
     if value.op != "set" or len(sources) != 1:
         raise ScheduleError(
-            f"{name}: loaded asynchronously or circular-buffered, but defined by {value.op}; needed "
-            "a copy made by cache_after"
+            f"{name}: loaded asynchronously or circular-buffered, but defined by {value.op}; "
+            "needed a copy made by cache_after"
         )
     if ts.memory is not MemoryType.shared:
         raise ScheduleError(

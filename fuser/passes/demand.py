@@ -29,7 +29,7 @@ def demand_whole(
         if not isinstance(stmt, Store):
             continue
         value = stmt.value
-        if isinstance(value, Element):
+        if isinstance(value, Element) and value.fill is None:  # a filled read is no plain copy
             check = _Access(var, extent, facts, state, stmt.memory, value.memory, value.dtype)
             check.demand(value.index, value.guard if guard == TRUE else guard)
         dtype = memory_dtype(state, stmt.memory)

@@ -210,8 +210,6 @@ class Expander:
 
         def finish(args: Sequence[Scalar]) -> Scalar:
             result = args[0]
-            if isinstance(result, Element) and result.guard == operands[0].guard:
-                result = replace(result, guard=guard)  # read where no other operand supplies it
             for part, inside, wants in zip(args[1:], insides[1:], operands[1:], strict=True):
                 result = _chosen(inside, part, result, wants.guard)
             return self.define(value, result)
