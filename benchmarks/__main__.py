@@ -130,7 +130,9 @@ def check(workload: Any, inputs: Any, outputs: Any) -> float:
 
     worst = 0.0
     rows = slice(0, 512)  # float64 copies of everything would not leave room
-    reference = workload.reference(*(t[rows].double() if t.dim() > 1 else t.double() for t in inputs))
+    reference = workload.reference(
+        *(t[rows].double() if t.dim() > 1 else t.double() for t in inputs)
+    )
     for out, want in zip(as_tuple(outputs), as_tuple(reference), strict=True):
         got = out[tuple(slice(0, n) for n in want.shape)].double()
         error = float((got - want).norm() / want.norm())
@@ -148,7 +150,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         peers = [r["us"] for r in rows if r["workload"] == row["workload"]
                  and r["implementation"] != "fuser"]  # fmt: skip
-        ratio = f"{min(peers) / row['us']:8.3f}" if peers and row["implementation"] == "fuser" else ""
+        ratio = (
+            f"{min(peers) / row['us']:8.3f}" if peers and row["implementation"] == "fuser" else ""
+        )
         print(f"{row['workload']:28s} {row['implementation']:14s} {row['us']:9.2f} "
               f"{row['GBps']:8.1f} {row['ceiling_GBps']:8.1f} {row['of_ceiling']:7.4f} {ratio:>8s}")  # fmt: skip
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
+from fuser.api.tensor import Tensor
 from fuser.schedule.circular import CircularBufferType, WarpSpecialized
 
 VECTOR = 4
+BOX = 256
+"""Elements of a row of a box: the most that a tensor map takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +41,56 @@ class RingShape:
 
 
 RING_SUM = RingShape(tile=8192, stages=4, threads=512, blocks=132)
-RING_MAP = RingShape(tile=1024, stages=8, threads=256, blocks=264)
+RING_MAP = RingShape(tile=1024, stages=12, threads=256, blocks=132)
 
 
 def ring_sum(shape: RingShape = RING_SUM) -> FusionDefinition:
-    """Return the fusion ``sum(x)`` of a float vector, scheduled as a ring."""
+    """Return the fusion ``sum(x)`` of float elements, scheduled as a ring."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
+        x = _vector(fd, shape)
         total = fd.ops.sum(x)
         fd.add_output(total)
-    stage = x.cache_after(shape.load)
-    _tiles(total, shape)  # bx, i, tile
-    total.split(2, VECTOR)
-    total.split(2, shape.threads)  # bx, i, k, tx, v
-    total.axis(0).parallelize(ParallelType.grid_x)
-    total.axis(3).parallelize(ParallelType.block_x)
-    total.axis(4).parallelize(ParallelType.vectorize)
-    _ring(stage, total, shape)
+    _schedule(x.cache_after(shape.load), total, shape)
     return fd
 
 
 def ring_map(shape: RingShape = RING_MAP) -> FusionDefinition:
-    """Return the fusion ``2x + 1`` of a float vector, scheduled as a ring with register stores."""
+    """Return the fusion ``2x + 1`` of float elements, scheduled as a ring with register stores."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
+        x = _vector(fd, shape)
         y = x * 2.0 + 1.0
         fd.add_output(y)
-    stage = x.cache_after(shape.load)
-    _tiles(y, shape)
-    y.split(2, VECTOR)
-    y.split(2, shape.threads)
-    y.axis(0).parallelize(ParallelType.grid_x)
-    y.axis(3).parallelize(ParallelType.block_x)
-    y.axis(4).parallelize(ParallelType.vectorize)
-    _ring(stage, y, shape)
+    _schedule(x.cache_after(shape.load), y, shape)
     return fd
 
 
-def _tiles(tensor, shape: RingShape) -> None:
-    """Cut a vector into tiles, dealt out to the blocks in turn: axes block, trip, tile."""
-    tensor.split(0, shape.tile)
-    tensor.split(0, shape.blocks)
-    tensor.reorder({0: 1, 1: 0})
+def _vector(fd: FusionDefinition, shape: RingShape) -> Tensor:
+    """Define the input: a vector for bulk copies, rows of a box's width for a tensor map."""
+    if shape.load is LoadStoreOpType.bulk:
+        return fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
+    return fd.define_tensor(shape=[-1, BOX], contiguity=[True, True], dtype=DataType.Float)
 
 
-def _ring(stage, reader, shape: RingShape) -> None:
-    """Buffer the copies of tiles over the trips of each block."""
+def _schedule(stage: Tensor, reader: Tensor, shape: RingShape) -> None:
+    """Give the reader its threads, and buffer the copies over the trips of each block."""
     stage.set_memory_type(MemoryType.shared)
-    _tiles(stage, shape)
-    stage.axis(0).parallelize(ParallelType.grid_x)
-    stage.axis(2).parallelize(ParallelType.tma)
+    for tensor in (stage, reader):
+        _tiles(tensor, shape)  # bx, trip, tile...
+        tensor.axis(0).parallelize(ParallelType.grid_x)
+    for axis in stage.loop_axes[2:]:
+        axis.parallelize(ParallelType.tma)
+    if len(reader.loop_axes) > 3:
+        reader.merge(2, 3)
+    reader.split(2, VECTOR)
+    reader.split(2, shape.threads)
+    reader.axis(3).parallelize(ParallelType.block_x)
+    reader.axis(4).parallelize(ParallelType.vectorize)
     stage.inline_at(reader, 2)
     stage.circular_buffer(shape.stages, type=shape.type)
+
+
+def _tiles(tensor: Tensor, shape: RingShape) -> None:
+    """Cut the elements into tiles, dealt out to the blocks in turn."""
+    tensor.split(0, shape.tile if shape.load is LoadStoreOpType.bulk else shape.tile // BOX)
+    tensor.split(0, shape.blocks)
+    tensor.reorder({0: 1, 1: 0})

@@ -87,7 +87,10 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "(x+y)*2 fp32 16384x8192",
-        lambda: (_random(ROWS, COLS, dtype=torch.float32), _random(ROWS, COLS, dtype=torch.float32)),
+        lambda: (
+            _random(ROWS, COLS, dtype=torch.float32),
+            _random(ROWS, COLS, dtype=torch.float32),
+        ),
         _add_mul,
         lambda x, y: (x + y) * 2.0,
         lambda x, y: (x + y) * 2.0,
