@@ -19,6 +19,7 @@ from fuser.kir.core import (
     TensorParam,
 )
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
+from fuser.kir.stmts import Roles
 from fuser.kir.text import bare, value_to_c
 
 _EXPR = (Const, Var, BinOp, Select)
@@ -33,6 +34,7 @@ def to_text(kernel: Kernel) -> str:
     lines += [
         f"  shared {s.name}: {s.dtype.short}[{s.numel}]  # {s.nbytes} bytes" for s in kernel.shared
     ]
+    lines += [f"  shared {b.name}: {b.size} mbarriers" for b in kernel.barriers]
     return "\n".join([*lines, *_body(kernel.body, 1)])
 
 
@@ -67,6 +69,12 @@ def _tensor_map(p: TensorMapParam) -> str:
 def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     pad = "  " * depth
     for stmt in body:
+        if isinstance(stmt, Roles):
+            yield f"{pad}Roles"
+            for role in stmt.roles:
+                yield f"{pad}role {role.name}: threads {role.range.start} to {role.range.stop - 1}"
+                yield from _body(role.body, depth + 1)
+            continue
         held: list[tuple[Field[Any], Any]] = [
             (f, getattr(stmt, f.name))
             for f in fields(stmt)  # type: ignore[arg-type]

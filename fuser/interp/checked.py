@@ -97,6 +97,8 @@ def _run(launch: Launch, ids: NDArray[np.int64], rng: np.random.Generator) -> No
     machine.order = monitor.order
     interleave(machine, {a.name: run_body(kernel.body, machine, a) for a in agents}, rng)
     monitor.check_exit()
+    while machine.flights:
+        machine.land(next(f for f in machine.flights if f.may_land()))
     check_balance(machine)
 
 

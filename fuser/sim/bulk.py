@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -66,6 +66,8 @@ def _load(
                     f"MbarrierInitFence after its init is missing"
                 )
             key, time = (barriers.name, cell), int(barriers.phase[cell]) + 1
+            there = source[lane] if exists is None else source[lane][exists[lane]]
+            m.monitor.copy(agent, src, there, "read", key, time)
             m.monitor.copy(agent, dst, target[lane], "write", key, time)
     np.add.at(barriers.flying, cells, 1)
     stmt = agent.at
@@ -171,7 +173,7 @@ def _require_issuers(m: Machine, agent: Agent, groups: Groups) -> None:
 
 
 @contextmanager
-def _lanes(agent: Agent, value: Any, size: int) -> Iterator[None]:
+def _lanes(agent: Agent, value: Any, size: int) -> Generator[None]:
     """Narrow an agent to the lanes whose `value` is `size`, for a while."""
     outer = agent.mask
     agent.mask = agent.narrow(outer, agent.spread(value) == size)
@@ -179,9 +181,9 @@ def _lanes(agent: Agent, value: Any, size: int) -> Iterator[None]:
     agent.mask = outer
 
 
-def _first(m: Machine, agent: Agent, memory: Memory, index: Any, align: int) -> Ints:
+def _first(m: Machine, agent: Agent, memory: Memory, place: Any, align: int) -> Ints:
     """Return the first element per active lane inside its block, checked for alignment."""
-    index = np.asarray(agent.spread(index)[agent.active()], np.int64)
+    index: Ints = np.asarray(agent.spread(place)[agent.active()], np.int64)
     at = index * memory.dtype.nbytes
     if memory.aligned_bytes < align or (at % align).any():
         raise ProtocolError(

@@ -24,11 +24,13 @@ def copy(m: Machine, agent: Agent, dst: Place, src: Place, width: int, guard: An
     start = m.locate(agent, source, src[1], guarded, width) if any_lane(guarded) else 0
     groups = m.groups(agent, "cp.async")
     groups.issued += 1
-    if m.monitor is not None and m.order is not None:
+    if m.monitor is not None:
         actor = ("cp.async", agent.name)
-        m.order.issue(agent, actor, groups.issued)
-        where = lane_columns(agent.spread(to)[agent.active()], width)
-        m.monitor.copy(agent, target, where.reshape(-1), "write", actor, groups.issued)
+        read = agent.active() if guarded is None else guarded
+        here = lane_columns(agent.spread(start)[read], width).reshape(-1)
+        m.monitor.copy(agent, source, here, "read", actor, groups.issued)
+        where = lane_columns(agent.spread(to)[agent.active()], width).reshape(-1)
+        m.monitor.copy(agent, target, where, "write", actor, groups.issued)
 
     def land() -> None:
         value = gather(source.data, agent.spread(start), width)

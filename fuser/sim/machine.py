@@ -19,6 +19,7 @@ from fuser.sim.copies import Flight, Groups, TensorMap
 from fuser.sim.indexing import check_int32, evaluate_index
 from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
 from fuser.sim.phases import Mbarriers
+from fuser.sim.proxy import Actor as CopyActor
 from fuser.sim.proxy import AsyncOrder
 
 __all__ = ["Agent", "Machine", "Monitor", "Wait"]
@@ -47,7 +48,7 @@ class Monitor(Protocol):
         memory: Memory,
         where: Array,
         kind: AccessKind,
-        actor: Hashable,
+        actor: CopyActor,
         time: int,
     ) -> None:
         """Record that `agent` issues a copy that touches `where` between now and its landing."""

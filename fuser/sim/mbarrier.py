@@ -126,9 +126,7 @@ def count_arrivals(
     _end(m, agent, barriers, unique)
 
 
-def complete_bytes(
-    m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, nbytes: int
-) -> None:
+def complete_bytes(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, nbytes: int) -> None:
     """Take `nbytes` per entry of `cells` off what is announced: copies have landed."""
     np.subtract.at(barriers.tx, cells, nbytes)
     np.subtract.at(barriers.flying, cells, 1)

@@ -21,6 +21,8 @@ from fuser.sim.agent import Agent
 Clock: TypeAlias = NDArray[np.int64]
 Key: TypeAlias = tuple[str, int]
 """An mbarrier: name of its array, and cell."""
+Actor: TypeAlias = "tuple[str, int] | tuple[str, str]"
+"""An mbarrier for its copies, or ``("bulk" | "cp.async", agent)`` for those of an agent."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class AsyncOrder:
         self.cells: dict[Key, Cell] = {}
         self.gathering: dict[Hashable, Clock] = {}
         self.gathered: dict[Hashable, Clock] = {}
-        self.issued: dict[Hashable, tuple[int, int, object]] = {}
+        self.issued: dict[Actor, tuple[int, int, object]] = {}
 
     def zero(self) -> Clock:
         """Return a clock that knows nothing."""
@@ -187,11 +189,11 @@ class AsyncOrder:
 
     # copies ----------------------------------------------------------------------------------
 
-    def issue(self, agent: Agent, actor: Hashable, time: int) -> None:
+    def issue(self, agent: Agent, actor: Actor, time: int) -> None:
         """Note an operation of `actor` that lands some time."""
         self.issued[actor] = time, self.rank[agent.name], agent.at
 
-    def landed(self, agent: Agent, actor: Hashable, time: int) -> None:
+    def landed(self, agent: Agent, actor: Actor, time: int) -> None:
         """Let `agent` know that operations of `actor` up to `time` have landed."""
         row, rank = self.row(agent), self.rank[actor]
         row[rank] = max(row[rank], time)
@@ -200,7 +202,7 @@ class AsyncOrder:
         """Return who issued an operation whose landing nobody knows of, and the statement."""
         for actor, (time, issuer, stmt) in self.issued.items():
             rank = self.rank[actor]
-            own = isinstance(actor, tuple) and actor[0] == "bulk"
+            own = actor[0] == "bulk"
             known = self.rows[issuer, rank] if own else self.rows[:, rank].max()
             if time > known:
                 return issuer, stmt

@@ -13,6 +13,7 @@ from fuser.core.errors import ProtocolError
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import AccessKind, Machine, describe
 from fuser.sim.memory import Memory
+from fuser.sim.proxy import Actor as CopyActor
 from fuser.sim.proxy import AsyncOrder, Clock
 
 NOBODY = -1
@@ -135,7 +136,7 @@ class RaceMonitor:
         memory: Memory,
         where: Array,
         kind: AccessKind,
-        actor: Hashable,
+        actor: CopyActor,
         time: int,
     ) -> None:
         """See `Monitor.copy`; races are those with anything not ordered before the issue."""
@@ -147,7 +148,7 @@ class RaceMonitor:
         who = Actor(self.rank[actor], self.clocks[me], time)
         threads = np.full(where.size, me * ISSUER + int(agent.tid[lane]))
         self._judge(agent, who, memory, shadow, where, threads, kind)
-        by_engine = isinstance(actor, tuple) and actor[0] != "cp.async"
+        by_engine = actor[0] != "cp.async"
         if by_engine and memory.space == "shared":
             self._check_fence(agent, memory, shadow, where, kind)
         self._record(agent, who, memory, shadow, where, threads, kind)

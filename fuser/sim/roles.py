@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +14,26 @@ from fuser.sim.machine import Machine
 from fuser.sim.races import deadlock
 
 WARP, GROUP = 32, 128
-Part: TypeAlias = tuple[str, range, Callable[[Agent], Iterator[Wait]]]
-"""Name of a role, its linear thread indices, and what starts its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A role: its linear thread indices, and what starts its body."""
+
+    name: str
+    threads: range
+    start: Callable[[Agent], Iterator[Wait]]
 
 
 def run(m: Machine, agent: Agent, parts: Sequence[Part]) -> Iterator[Wait]:
     """Run the roles that have threads in `agent`."""
     if m.interleaved:  # a warp, which has one role or none
-        for _, threads, start in parts:
-            if int(agent.tid[0]) in threads:
-                yield from start(agent)
+        for part in parts:
+            if int(agent.tid[0]) in part.threads:
+                yield from part.start(agent)
         return
-    agents = {name: _part(agent, name, threads) for name, threads, _ in parts}
-    programs = {name: start(agents[name]) for name, _, start in parts if agents[name].lanes}
+    agents = {p.name: _part(agent, p) for p in parts}
+    programs = {p.name: p.start(agents[p.name]) for p in parts if agents[p.name].lanes}
     blocked, finished = dict[str, Wait](), list[str]()
     while programs:
         runnable = [n for n in programs if n not in blocked or blocked[n].ready()]
@@ -39,19 +47,20 @@ def run(m: Machine, agent: Agent, parts: Sequence[Part]) -> Iterator[Wait]:
                 continue
             del programs[name]
             finished.append(name)
-    for part in agents.values():
-        _merge(agent, part)
+    for split in agents.values():
+        _merge(agent, split)
 
 
-def _part(agent: Agent, name: str, threads: range) -> Agent:
+def _part(agent: Agent, part: Part) -> Agent:
     """Return an agent of the lanes of one role, with copies of what they hold."""
+    threads = part.threads
     lanes = (agent.tid >= threads.start) & (agent.tid < threads.stop) & agent.active()
 
     def take(value: Any) -> Any:
         return value[lanes] if np.ndim(value) else value
 
     return Agent(
-        f"role {name}",
+        f"role {part.name}",
         agent.tid[lanes],
         agent.slot[lanes],
         {n: take(v) for n, v in agent.env.items()},

@@ -37,6 +37,12 @@ class For(Stmt):
             case _:
                 return None
 
+    def is_unrolled(self) -> bool:
+        """Whether the code repeats the body once a trip."""
+        trip = self.trip()
+        short = trip is not None and trip <= FULL_UNROLL_LIMIT
+        return self.unroll.kind == "full" or (self.unroll.kind == "auto" and short)
+
     def pragma(self) -> str:
         """Return the directive printed right before the loop."""
         match self.unroll.kind:
@@ -44,7 +50,7 @@ class For(Stmt):
                 return "#pragma unroll"
             case "partial":
                 return f"#pragma unroll {self.unroll.factor}"
-            case "auto" if (trip := self.trip()) is not None and trip <= FULL_UNROLL_LIMIT:
+            case "auto" if self.is_unrolled():
                 return "#pragma unroll"
             case _:
                 return "#pragma unroll 1"

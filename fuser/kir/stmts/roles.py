@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from fuser.core.errors import VerifyError
 from fuser.kir.core import Context, Render, Stmt
@@ -64,7 +65,7 @@ class Roles(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`; the roles of a lockstep agent take turns."""
-        parts = [(r.name, r.range, lambda a, r=r: run_body(r.body, m, a)) for r in self.roles]
+        parts = [roles.Part(r.name, r.range, partial(run_body, r.body, m)) for r in self.roles]
         yield from roles.run(m, agent, parts)
 
     def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
