@@ -37,7 +37,7 @@ def table(results: dict[str, Any]) -> str:
         "",
         f"{machine['gpu']}, driver {machine['driver']}, NVRTC {machine['nvrtc']}, torch "
         f"{machine['torch']}, {machine['time'][:10]}, commit {machine['commit']}. Medians of one "
-        "run, L2 flushed before every repetition. Matmul, backward and on-chip row kernels: not yet.",
+        "run, L2 flushed before every repetition. Not yet: matmul, backward, rows kept on chip.",
     ]
     return "\n".join(lines)
 

@@ -12,6 +12,7 @@ from fuser.api.tensor import Tensor
 from fuser.schedule.circular import CircularBufferType, WarpSpecialized
 
 VECTOR = 4
+ROLES = WarpSpecialized(ParallelType.block_x)
 BOX = 256
 """Elements of a row of a box: the most that a tensor map takes."""
 
@@ -37,7 +38,7 @@ class RingShape:
     threads: int
     blocks: int
     load: LoadStoreOpType = LoadStoreOpType.bulk
-    type: CircularBufferType = WarpSpecialized(ParallelType.block_x)
+    type: CircularBufferType = ROLES
 
 
 RING_SUM = RingShape(tile=8192, stages=4, threads=512, blocks=132)

@@ -86,7 +86,7 @@ class _Unswitcher:
     def unswitched(self, loop: For) -> Stmt | None:
         """Return the two versions of an unrolled, guarded loop; None for other loops."""
         trip = loop.trip()
-        if loop.unroll.kind != "full" or trip is None or trip < 2 or len(loop.body) != 1:
+        if trip is None or trip < 2 or len(loop.body) != 1 or not loop.is_unrolled():
             return None
         branch = loop.body[0]
         if not isinstance(branch, If) or branch.orelse:
