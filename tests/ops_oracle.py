@@ -15,6 +15,19 @@ from typing import Any
 inf, nan = math.inf, math.nan
 
 
+def exact_fma(a, b, c):
+    """a b + c, rounded once; in exact arithmetic where all three are finite."""
+    if not all(math.isfinite(x) for x in (a, b, c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c  # the sign of a zero
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
 def quiet(function: Callable[..., float], overflow: float = inf) -> Callable[..., float]:
     """`function` with NaN for a domain error and `overflow` where it overflows."""
 
@@ -277,7 +290,7 @@ MORE: dict[str, Callable[..., Any]] = {
     "threshold": lambda x, limit, value: value if x <= limit else x,
     "lerp": lambda a, b, w: a + w * (b - a) if w < 0.5 else b - (b - a) * (1 - w),
     "addcmul": lambda x, a, b, value: x + value * a * b,
-    "fma": lambda a, b, c: a * b + c,
+    "fma": exact_fma,
 }
 
 

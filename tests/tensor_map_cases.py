@@ -190,7 +190,11 @@ def copyable(rng: Rng, rank: int, dtype: DataType, swizzle: Any) -> Copy:
         pitch = -(-reach // unit) * unit + unit * int(rng.integers(0, 3))
         strides[dim], reach = pitch, pitch * (dims[dim] - 1) + reach
     offset = unit * int(rng.integers(0, 4))
-    coords = tuple(int(rng.integers(-b, d + 1)) for b, d in zip(box, dims, strict=True))
+    first = unit * int(rng.integers(-(inner // unit), dims[0] // unit + 1))
+    coords = (
+        first,
+        *(int(rng.integers(-b, d + 1)) for b, d in zip(box[1:], dims[1:], strict=True)),
+    )
     param = TensorMapParam(
         "x_map",
         "x",

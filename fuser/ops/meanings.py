@@ -223,8 +223,7 @@ def addcmul(x: Array, a: Array, b: Array, value: Array) -> Any:
 
 
 def fma(a: Array, b: Array, c: Array) -> Any:
-    """a b + c; rounded once in f32, twice in float64."""
-    if np.asarray(a).dtype == np.float32:
-        wide = np.multiply(a, b, dtype=np.float64) + c
-        return wide.astype(np.float32)
-    return a * b + c
+    """a b + c without rounding the product: in a wider type, so that it cannot overflow either."""
+    dtype = np.asarray(a).dtype
+    wide = np.float64 if dtype == np.float32 else np.longdouble
+    return (np.multiply(a, b, dtype=wide) + c).astype(dtype)

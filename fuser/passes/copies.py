@@ -243,6 +243,7 @@ class _Planner:
         covered = {f"a{j}" for j in self.axes}
         outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
+        self.require_multiple(coords[0], "the innermost coordinate of a box")
         nbytes = Const(prod(self.extents) * self.itemsize)
         return CopyPlan("tensor", self.axes, outer, ZERO, nbytes, param, coords)
 

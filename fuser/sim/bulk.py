@@ -241,6 +241,12 @@ def _elements(
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """Return the tensor's elements of boxes, and which of them exist."""
     spread = [np.asarray(agent.spread(c)[agent.active()], np.int64) for c in coords]
+    odd = spread[0][spread[0] * tensor.dtype.nbytes % 16 != 0]
+    if odd.size:
+        raise ProtocolError(
+            f"{m.where(agent)}: coordinate {int(odd[0])} along dimension 0 of {tensor.name} is no "
+            "multiple of 16 bytes; the hardware stops at an illegal instruction"
+        )
     where, exists = tensor_map.source(spread)
     _bounds(m, agent, tensor, where[exists], where[exists])
     return where, exists
