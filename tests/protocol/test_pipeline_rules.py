@@ -106,12 +106,17 @@ def _load_box(tensor_map, x, y, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("x", "y"), [(0, 0), (0, 4), (-3, 0), (12, 14), (0, -2), (40, 0)])
+@pytest.mark.parametrize(("x", "y"), [(0, 0), (0, 4), (-4, 0), (12, 14), (0, -2), (40, 0)])
 def test_boxes_are_filled_with_zeros_outside_the_tensor(x, y):
     arrays = _xy()
     got = _both(_load_box(_map(), x, y), arrays, range(2))[:64].reshape(4, 16)
     padded = np.pad(arrays["x"].reshape(16, 16), 48)
     np.testing.assert_array_equal(got, padded[48 + y : 52 + y, 48 + x : 64 + x])
+
+
+def test_boxes_begin_at_multiples_of_16_bytes():
+    with pytest.raises(ProtocolError, match=r"coordinate -3 along dimension 0 of x is no multiple"):
+        run_kernel(_load_box(_map(), -3, 0), {}, _xy())
 
 
 @pytest.mark.parametrize(("swizzle", "span"), [("32B", 32), ("64B", 64), ("128B", 128)])
