@@ -31,7 +31,7 @@ def test_checked(case, which, rng):
         results = run_checked(fd, inputs, seed)
         for output, got in zip(fd.fusion.outputs, results, strict=True):
             expected = precise[output.value]
-            allowed = tolerance(fd.fusion, output, expected, rounded[output.value])
+            allowed = tolerance(fd.fusion, output, precise, rounded)
             compare(output.value, np.asarray(got), expected, allowed)
 
 

@@ -231,6 +231,28 @@ def test_validate_integers_exactly_and_aliases():
         fd.validate([array.copy()], [np.ones(3, np.int64)])
 
 
+@pytest.mark.parametrize("n", [20, 60, 1000])
+def test_validate_allows_any_order_of_a_sum(n, monkeypatch, rng):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, None])
+        fd.add_output(fd.ops.sum(x, [1]))
+
+    def one_after_the_other(self, inputs, **options):
+        (rows,) = inputs
+        threads = 1 if n <= 60 else 20
+        parts = np.zeros((threads, len(rows)), np.float32)
+        for i in range(n):
+            parts[i % threads] += rows[:, i]
+        return [np.add.accumulate(parts, 0)[-1]]
+
+    rows = np.broadcast_to(rng.standard_normal(200).astype(np.float32)[:, None], (200, n))
+    monkeypatch.setattr(FusionDefinition, "execute", one_after_the_other)
+    fd.validate([rows])
+    monkeypatch.setattr(FusionDefinition, "execute", lambda *_: [rows[:, :-1].sum(1)])
+    with pytest.raises(ResultMismatchError):
+        fd.validate([rows])
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_validate_wants_one_reference_per_returned_output(count):
     with FusionDefinition() as fd:
