@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fuser.core.errors import InputError
+from fuser.core.errors import InputError, LaunchError
 from fuser.kir.core import Kernel, ScalarParam, TensorParam
 from fuser.kir.program import Program
 from fuser.runtime.arrays import ArrayKind, ArrayView
 from fuser.runtime.cache import CUBINS, CubinCache
+from fuser.runtime.counters import Counters
 from fuser.runtime.driver import Device, device, load_function, on_device
 from fuser.runtime.job import Arrays, Job
 from fuser.runtime.launch import LaunchRecord, scalar_value
@@ -76,6 +77,7 @@ class CudaProgram:
         self._roles = roles_of(program)
         self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
         self._records: dict[int, tuple[LaunchRecord, ...]] = {}
+        self._counters: dict[int, Counters] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -124,14 +126,23 @@ class CudaProgram:
             for name, dtype in self._scalars.items()
         }
         with on_device(device_id):
-            job = Job(self._roles, plan, values, self._load(device_id), device_id)
+            records, counters = self._load(device_id), self._counters_of(device_id)
+            job = Job(self._roles, plan, values, records, device_id, counters)
             if outputs:
                 job.check_outputs(outputs, tensors, on_host)
             if on_host:
                 queue = 0 if stream is None else stream_handle(stream)
                 return job.run_on_host(tensors, outputs or {}, kind, queue)
             queue = current_stream(kind, device_id) if stream is None else stream_handle(stream)
-            return job.run_on_device(tensors, outputs or {}, kind, queue)
+            try:
+                return job.run_on_device(tensors, outputs or {}, kind, queue)
+            except LaunchError:
+                counters.forget()
+                raise
+
+    def _counters_of(self, device_id: int) -> Counters:
+        with self._lock:
+            return self._counters.setdefault(device_id, Counters(device_id))
 
     def _plan(self, env: Mapping[str, int]) -> Plan:
         key = tuple(env.items())

@@ -11,6 +11,7 @@ from fuser.core.errors import InputError
 from fuser.kir.program import Buffer
 from fuser.runtime.arrays import ArrayKind, ArrayView, may_overlap
 from fuser.runtime.copies import copy_on_device, fetch, stage_in, zero
+from fuser.runtime.counters import Counters
 from fuser.runtime.driver import synchronize
 from fuser.runtime.launch import LaunchRecord
 from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver
@@ -30,7 +31,9 @@ class Job:
         values: dict[str, Any],
         records: tuple[LaunchRecord, ...],
         device_id: int,
+        counters: Counters,
     ) -> None:
+        self.counters = counters
         self.roles = roles
         self.plan = plan
         self.values = values
@@ -66,7 +69,7 @@ class Job:
                     views[name] = replace(flat[1], shape=layout.shape, strides_elems=layout.strides)
                 else:
                     views[name] = _scratch_view(scratch, layout, buffer.dtype)
-            self._queue(views, stream)
+            self._queue(views, stream, kind)
         return {name: (deliver(array, kind), view) for name, (array, view) in made.items()}
 
     def run_on_host(
@@ -84,7 +87,7 @@ class Job:
             }
             for name, buffer in roles.buffers.items():
                 views[name] = _scratch_view(scratch, self.plan.layouts[name], buffer.dtype)
-            self._queue(views, stream)
+            self._queue(views, stream, "numpy")
             changed = roles.changed & set(tensors)
             results = {
                 name: fetch(views[name], stream, f"output {name}")
@@ -137,15 +140,19 @@ class Job:
                         f"output {name}: shares memory with input {other}; needed memory of its own"
                     )
 
-    def _queue(self, views: Mapping[str, ArrayView], stream: int) -> None:
-        """Zero what must be zero, launch the kernels in order, then copy into aliased inputs."""
-        roles = self.roles
-        for name, buffer in roles.buffers.items():
-            if buffer.zeroed:
-                nbytes = self.plan.layouts[name].numel * buffer.dtype.nbytes
-                zero(views[name], nbytes, stream, f"buffer {name}")
-        values = self.values
+    def _queue(self, views: Mapping[str, ArrayView], stream: int, kind: ArrayKind) -> None:
+        """Provide zeros, launch the kernels in order, then copy into aliased inputs."""
+        roles, values = self.roles, self.values
         values.update((name, view.pointer) for name, view in views.items())
+        for name, buffer in roles.buffers.items():
+            if not buffer.zeroed:
+                continue
+            nbytes = self.plan.layouts[name].numel * buffer.dtype.nbytes
+            kept = self.counters.address(name, nbytes, kind, stream)
+            if kept is None:
+                zero(views[name], nbytes, stream, f"buffer {name}")
+            else:
+                values[name] = kept
         for planned in self.plan.maps:
             values[planned.argument] = encode_planned(planned, values[planned.param.tensor])
         for record, names, extents in zip(

@@ -154,3 +154,38 @@ def test_twenty_runs_are_bitwise_equal(torch):
     torch.testing.assert_close(first[0].double(), x.double().sum(), rtol=1e-4, atol=1e-2)
     torch.testing.assert_close(first[1].double(), x.double().sum(1), rtol=1e-5, atol=1e-3)
     torch.testing.assert_close(first[2].double(), x.double().sum(0), rtol=1e-5, atol=1e-3)
+
+
+def test_grid_reductions_on_many_streams_share_no_counters(torch):
+    """Counters are kept per stream: concurrent launches, repeated ones, and a captured graph."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
+        fd.add_output(fd.ops.sum(x))
+    inputs = [torch.full((1_000_003 + 64 * i,), float(i + 1), device="cuda") for i in range(4)]
+    streams = [torch.cuda.Stream() for _ in inputs]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(25):
+        for tensor, stream in zip(inputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                results.append((tensor, fd.execute([tensor])[0]))
+    torch.cuda.synchronize()
+    for tensor, total in results:
+        assert total.item() == pytest.approx(tensor.double().sum().item(), rel=1e-6)
+
+
+def test_a_captured_grid_reduction_replays(torch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
+        fd.add_output(fd.ops.sum(x))
+    t = torch.ones(1_000_000, device="cuda")
+    fd.execute([t])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (total,) = fd.execute([t])
+    for value in (2.0, 3.0):
+        t.fill_(value)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert total.item() == value * t.numel()
