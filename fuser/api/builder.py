@@ -13,7 +13,7 @@ from fuser.api.tensor import Handle, Number, Scalar, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import ONE, Expr
-from fuser.core.location import SourceLocation
+from fuser.core.location import SourceLocation, caller_location
 from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
@@ -65,10 +65,13 @@ class Builder:
     def check_open(self, call: str) -> None:
         """Raise `DefinitionError` when the definition is finished."""
         if self.closed:
-            raise DefinitionError(f"{call}: the definition is finished; call it inside `with`")
+            raise DefinitionError(
+                f"{call}: the definition is finished; call it inside `with`", caller_location()
+            )
         if self._hand is not None:
             raise DefinitionError(
-                f"{call}: the fusion is being scheduled; define it before the first directive"
+                f"{call}: the fusion is being scheduled; define it before the first directive",
+                caller_location(),
             )
 
     # ---- scheduling by hand --------------------------------------------------------------

@@ -173,6 +173,7 @@ class Scheduling:
 
             float t[..] in registers   --shared-->   __shared__ float t[..]
         """
+        _check_kind("set_memory_type", memory, MemoryType)
         ts, hand = self.fd.hand.entry(self.name), self.fd.hand
         stored = hand.is_output(self.name) and not hand.is_reduction(self.name)
         if memory is MemoryType.tensor:
@@ -347,6 +348,7 @@ class Axis:
             at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
             if at is None:
                 raise ScheduleError("parallelize: the axis was split or merged; ask for it again")
+            _check_kind("parallelize", kind, ParallelType)
             if kind in _LATER:
                 raise ScheduleError(
                     f"parallelize: axis {at} to {kind.name}; grid, block, vectorize, unroll, "
@@ -381,3 +383,8 @@ def _check_load(op_type: LoadStoreOpType, what: str) -> None:
         what == "cache_before" and op_type is not LoadStoreOpType.set
     ):
         raise ScheduleError(f"{what}: {op_type.name} copies are not generated; set is needed")
+
+
+def _check_kind(directive: str, given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise ScheduleError(f"{directive}: got {given!r}; a {kind.__name__} is needed")

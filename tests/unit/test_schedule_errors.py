@@ -407,3 +407,10 @@ def test_defining_after_scheduling():
             fd.ops.exp(y)
         with pytest.raises(DefinitionError, match="add_output: the fusion is being scheduled"):
             fd.add_output(x)
+
+
+def test_kinds_are_members_of_their_enumeration(f):
+    refused("parallelize: got 'block_x'; a ParallelType", f.z.axis(0).parallelize, "block_x")
+    cache = f.x.cache_after()
+    refused("set_memory_type: got 'shared'; a MemoryType", cache.set_memory_type, "shared")
+    refused("parallelize: got None; a ParallelType is needed", cache.axis(0).parallelize, None)
