@@ -6,6 +6,8 @@ size, so one kernel serves every number of trips.
 
 from __future__ import annotations
 
+from typing import cast
+
 from fuser.api.definition import FusionDefinition
 from fuser.api.tensor import Tensor
 from fuser.core.dtypes import DataType
@@ -94,7 +96,7 @@ def ring_sum(
 
 
 def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:
-    cache = x.cache_after(load)
+    cache = cast("Tensor", x.cache_after(load))
     cache.set_memory_type(MemoryType.shared)
     return cache
 

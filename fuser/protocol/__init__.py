@@ -1,0 +1,1 @@
+"""Is a kernel's pipeline right? Its abstract protocol, explored exhaustively or for every trip."""

@@ -1,0 +1,447 @@
+"""Compile a kernel into the programs of a few agents: what its pipeline consists of, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.expr import (
+    TRUE,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    conjuncts,
+    evaluate,
+    less,
+    substitute,
+    variables,
+)
+from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.stmts import (
+    BlockReduce,
+    BulkLoad,
+    CpAsync,
+    CpAsyncArrive,
+    For,
+    GridReduce,
+    If,
+    Let,
+    MbarrierArrive,
+    MbarrierArriveExpectTx,
+    MbarrierArriveToken,
+    MbarrierInit,
+    MbarrierInitFence,
+    MbarrierInval,
+    MbarrierWait,
+    MbarrierWaitToken,
+    NamedBarrier,
+    Roles,
+    Store,
+    SyncThreads,
+    SyncWarp,
+    TensorLoad,
+    VectorStore,
+    WarpReduce,
+)
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.program import (
+    Act,
+    Branch,
+    Converge,
+    Enter,
+    Head,
+    Instruction,
+    Jump,
+    LoopRange,
+    Next,
+    Program,
+    Read,
+)
+from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, reads
+from fuser.protocol.values import Compiled, compile_index
+
+THREADS = ("thread", "tx", "ty", "tz")
+BLOCKS = ("bx", "by", "bz")
+LONGEST_UNROLLED = 64
+Mask = NDArray[np.bool_]
+STAGE_ACTS = (*ENGINE_LOADS, CpAsync, Store, VectorStore)
+VISIBLE = (
+    *ARRIVALS, *WAITS, *ENGINE_LOADS, MbarrierInit, MbarrierInitFence, MbarrierInval, SyncThreads,
+    NamedBarrier, BlockReduce, GridReduce,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles the kernel as a set of threads runs it.
+
+    Attributes
+    ----------
+    counts
+        Trip counts that stay unknown: name -> level.
+    sizes
+        Every size parameter over the trip counts.
+    """
+
+    kernel: Kernel
+    rings: Mapping[str, Ring]
+    trip_loops: set[int]
+    sizes: Mapping[str, Expr]
+    counts: Mapping[str, int]
+    threads: NDArray[np.int64]
+    program: Program = field(init=False)
+    levels: list[str] = field(default_factory=list[str])
+    marks: list[tuple[set[str], set[str]]] = field(default_factory=list[tuple[set[str], set[str]]])
+    parts: dict[str, int] = field(default_factory=dict[str, int])
+    seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    open_writes: list[tuple[str, Compiled, int]] = field(
+        default_factory=list[tuple[str, Compiled, int]]
+    )
+    masks: list[bytes] = field(default_factory=list[bytes])
+    team: str = "block"
+    team_threads: int = 0
+    agent: int = 0
+
+    def run(self, name: str) -> Program:
+        """Return the program."""
+        self.program = Program(name, self.threads.size)
+        self.team_threads = block_threads(self.kernel)
+        lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}}
+        self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
+        self.act(Act("end"))
+        return self.program
+
+    # ---- helpers of emission ---------------------------------------------------------------
+
+    @property
+    def code(self) -> list[Instruction]:
+        """The instructions so far."""
+        return self.program.code
+
+    def index(self, e: Expr, lets: Mapping[str, Expr], *, thread_free: bool = True) -> Compiled:
+        """Compile an index; threads count as thread 0 unless that would matter."""
+        e = substitute(e, lets)
+        if thread_free and variables(e) & set(THREADS):
+            raise Unsupported(f"a barrier of its pipeline is chosen by thread: {e}")
+        e = substitute(e, {name: Const(0) for name in THREADS})
+        slots = {name: slot for slot, name in enumerate(self.levels)}
+        inner = variables(e) - slots.keys() - self.counts.keys()
+        e = substitute(e, {name: Const(0) for name in inner}) if not thread_free else e
+        return compile_index(e, slots, self.counts)
+
+    def stage(self, array: str, index: Expr, lets: Mapping[str, Expr]) -> Compiled:
+        """Compile the stage of an element."""
+        return self.index(self.rings[array].stage(index), lets, thread_free=False)
+
+    def act(self, act: Act) -> None:
+        """Append an act; copies by cp.async that nothing has arrived for are in flight."""
+        if self.open_writes and act.kind != "cp_async":
+            self.flush("", None, 0)
+        self.code.append(act)
+        self.seen.clear()
+
+    def flush(self, barrier: str, index: Compiled | None, weight: int) -> None:
+        """Put the copies by cp.async so far in flight, with an arrival when they have landed."""
+        writes, self.open_writes = tuple(self.open_writes), []
+        self.act(Act("cp_async", barrier, index, weight=weight, writes=writes))
+
+    def part(self, array: str) -> int:
+        """Return the number of a copy among those of one trip and array."""
+        self.parts[array] = self.parts.get(array, -1) + 1
+        return self.parts[array]
+
+    def mark(self, array: str, kind: int) -> None:
+        """Note that the innermost trip loop fills (0) or reads (1) an array."""
+        if not self.marks:
+            raise Unsupported(f"{array} is accessed outside of its trips")
+        self.marks[-1][kind].add(array)
+
+    def mask_id(self, mask: Mask) -> int:
+        """Return a number for a set of lanes."""
+        key = mask.tobytes()
+        if key not in self.masks:
+            self.masks.append(key)
+        return self.masks.index(key)
+
+    # ---- statements ------------------------------------------------------------------------
+
+    def body(self, stmts: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile statements in order."""
+        known = dict(lets)
+        for stmt in stmts:
+            if isinstance(stmt, Let):
+                known[stmt.name] = substitute(stmt.value, known)
+                continue
+            self.stmt(stmt, known, mask)
+
+    def stmt(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile one statement."""
+        for array, index in reads(stmt):
+            if array in self.rings:
+                self.read(array, index, lets)
+        match stmt:
+            case For():
+                self.loop(stmt, lets, mask)
+            case If():
+                self.branch(stmt, lets, mask)
+            case Roles():
+                self.roles(stmt, lets, mask)
+            case Store() | VectorStore() | CpAsync():
+                self.store(stmt, lets)
+            case SyncWarp() | WarpReduce():
+                self.code.append(Converge())
+            case _:
+                self.visible(stmt, lets, mask)
+
+    def read(self, array: str, index: Expr, lets: Mapping[str, Expr]) -> None:
+        """Compile a read, once per stretch without acts."""
+        stage = self.stage(array, index, lets)
+        if (array, stage.text) in self.seen:
+            return
+        self.seen.add((array, stage.text))
+        self.mark(array, 1)
+        self.code.append(Read(array, stage))
+
+    def store(self, stmt: Store | VectorStore | CpAsync, lets: Mapping[str, Expr]) -> None:
+        """Compile a store into a stage, once per stretch without acts."""
+        array, index = (
+            (stmt.dst, stmt.dst_index) if isinstance(stmt, CpAsync) else (stmt.memory, stmt.index)
+        )
+        if array not in self.rings:
+            return
+        stage = self.stage(array, index, lets)
+        key = f"{array} by threads", stage.text
+        if key in self.seen:
+            return
+        self.mark(array, 0)
+        write = array, stage, -1 - self.agent
+        if isinstance(stmt, CpAsync):
+            self.open_writes.append(write)
+        else:
+            self.act(Act("write", writes=(write,)))
+        self.seen.add(key)
+
+    def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile what other agents can see; everything else has no part in the protocol."""
+        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt)
+        if made is not None:
+            self.act(replace(made, partial=not mask.all()))
+        elif isinstance(stmt, ENGINE_LOADS):
+            self.copy(stmt, lets, mask, None)
+        elif isinstance(stmt, CpAsyncArrive):
+            self.flush(stmt.barrier, self.index(stmt.index, lets), int(mask.sum()))
+
+    def barrier_act(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> Act | None:
+        """Return the act of a statement on an mbarrier."""
+        weight = int(mask.sum())
+        match stmt:
+            case MbarrierInit(barrier, at, count):
+                return Act("init", barrier, self.index(at, lets), self.index(count, lets), weight)
+            case MbarrierInitFence():
+                return Act("fence")
+            case MbarrierInval(barrier, at):
+                return Act("inval", barrier, self.index(at, lets), weight=weight)
+            case MbarrierArrive(barrier, at, count):
+                return Act("arrive", barrier, self.index(at, lets), weight=weight * count)
+            case MbarrierArriveExpectTx(barrier, at, nbytes):
+                number = self.index(nbytes * weight, lets)
+                return Act("arrive", barrier, self.index(at, lets), number, weight)
+            case MbarrierArriveToken(tokens, slot, barrier, at, nbytes):
+                number = None if nbytes is None else self.index(nbytes * weight, lets)
+                token = tokens, self.index(slot, lets), self.mask_id(mask)
+                return Act("arrive", barrier, self.index(at, lets), number, weight, token=token)
+            case MbarrierWait(barrier, at, parity, why):
+                parity_of = self.index(parity, lets)
+                return Act("wait", barrier, self.index(at, lets), parity_of, why=why)
+            case MbarrierWaitToken(barrier, at, tokens, slot, why):
+                token = tokens, self.index(slot, lets), -1
+                return Act("wait_token", barrier, self.index(at, lets), token=token, why=why)
+            case _:
+                return None
+
+    def meeting(self, stmt: Stmt) -> Act | None:
+        """Return the act of a statement at which threads meet."""
+        match stmt:
+            case SyncThreads(why):
+                return Act("sync", "block", weight=block_threads(self.kernel), why=why)
+            case NamedBarrier(number, threads, why):
+                return Act("sync", f"named barrier {number}", weight=threads, why=why)
+            case BlockReduce() | GridReduce():
+                what = f"{type(stmt).__name__} of {stmt.name}"
+                return Act("sync", self.team, weight=self.team_threads, why=what)
+            case _:
+                return None
+
+    def copy(
+        self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask, guard: Compiled | None
+    ) -> None:
+        """Compile a copy by the engine."""
+        assert isinstance(stmt, BulkLoad | TensorLoad)
+        nbytes: Expr
+        if isinstance(stmt, BulkLoad):
+            nbytes = stmt.nbytes
+        else:
+            maps = {p.name: p for p in self.kernel.params}
+            nbytes = Const(getattr(maps[stmt.tensor_map], "box_bytes"))  # noqa: B009
+        lanes = int(mask.sum())
+        if stmt.dst not in self.rings:
+            raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
+        self.mark(stmt.dst, 0)
+        write = stmt.dst, self.stage(stmt.dst, stmt.dst_index, lets), self.part(stmt.dst)
+        self.act(
+            Act(
+                "copy", stmt.barrier, self.index(stmt.barrier_index, lets),
+                self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
+                partial=not mask.all(),
+            )
+        )  # fmt: skip
+
+    # ---- control flow ----------------------------------------------------------------------
+
+    def loop(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile a loop: over trips, unrolled, or a stretch whose iterations are alike."""
+        if id(loop) in self.trip_loops:
+            self.trips(loop, lets, mask)
+        elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
+            for value in self.constant_range(loop, lets):
+                self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
+        else:
+            self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
+
+    def constant_range(self, loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
+        """Return the values of a loop that is unrolled."""
+        bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
+        values = [e.value for e in bounds if isinstance(e, Const)]
+        if len(values) < 3:
+            raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
+        if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
+            raise Unsupported(f"loop {loop.var} over boxes runs {values}")
+        yield from range(*values)
+
+    def trips(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile a loop over trips."""
+        step = substitute(loop.step, lets)
+        if not isinstance(step, Const) or step.value < 1:
+            raise Unsupported(f"loop {loop.var} has step {step}")
+        self.act_boundary()
+        level, position = len(self.levels), len(self.code)
+        start, extent = self.index(loop.start, lets), self.index(loop.extent, lets)
+        inner = {name: e for name, e in lets.items() if name != loop.var}
+        self.levels.append(loop.var)
+        self.marks.append((set(), set()))
+        outer_parts, self.parts = self.parts, {}
+        below = compile_index(
+            less(Var(loop.var), substitute(loop.extent, lets)),
+            {name: slot for slot, name in enumerate(self.levels)},
+            self.counts,
+        )
+        head = Head(level, below)
+        self.code.extend((Enter(level, start), head))
+        self.body(loop.body, inner, mask)
+        self.act_boundary()
+        fills, read = self.marks.pop()
+        self.levels.pop()
+        self.parts = outer_parts
+        if not self.has_content(position):
+            del self.code[position:]
+            return
+        back = Next(level, step.value, position + 1, tuple(sorted(fills)), tuple(sorted(read)))
+        self.code.append(back)
+        head.exit = len(self.code)
+        self.program.loops.append(LoopRange(level, position, head.exit, start, extent, step.value))
+
+    def act_boundary(self) -> None:
+        """Close what is only deduplicated or grouped in a straight line."""
+        if self.open_writes:
+            self.flush("", None, 0)
+        self.seen.clear()
+
+    def has_content(self, position: int) -> bool:
+        """Whether the instructions from `position` on are more than control flow."""
+        return any(isinstance(i, Act | Read) for i in self.code[position:])
+
+    def branch(self, stmt: If, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile a branch: lanes part, or all go one way, or both sides only access memory."""
+        terms = [substitute(term, lets) for term in conjuncts(stmt.cond)]
+        of_threads = [t for t in terms if variables(t) <= set(THREADS)]
+        rest = all_of(*(t for t in terms if t not in of_threads))
+        taken = mask & self.lanes(all_of(*of_threads))
+        if rest == TRUE:
+            self.sided(stmt.body, lets, taken)
+            self.sided(stmt.orelse, lets, mask & ~taken)
+            return
+        acts = [s for s in walk_stmts((*stmt.body, *stmt.orelse)) if isinstance(s, VISIBLE)]
+        if not acts:
+            self.sided(stmt.body, lets, taken)
+            self.sided(stmt.orelse, lets, mask)
+            return
+        if stmt.orelse and of_threads:
+            raise Unsupported(f"threads part on {stmt.cond} around barriers of its pipeline")
+        if taken.any():
+            self.uniform(stmt, rest, lets, taken)
+
+    def lanes(self, cond: Expr) -> Mask:
+        """Return the threads that a condition on threads holds for."""
+        x, y, _ = block_extents(self.kernel)
+        t = self.threads
+        env: dict[str, Any] = {
+            "thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y),
+        }  # fmt: skip
+        return np.broadcast_to(np.asarray(evaluate(cond, env), np.bool_), t.shape)
+
+    def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile one side for its lanes."""
+        if body and mask.any():
+            self.body(body, lets, mask)
+
+    def uniform(self, stmt: If, cond: Expr, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile a branch that all lanes of `mask` take the same way."""
+        test = self.index(cond, lets)
+        copies = [s for s in stmt.body if not isinstance(s, Let)]
+        if not stmt.orelse and all(isinstance(s, ENGINE_LOADS) for s in copies):
+            known = dict(lets)
+            for s in stmt.body:
+                if isinstance(s, Let):
+                    known[s.name] = substitute(s.value, known)
+                else:
+                    self.copy(s, known, mask, test)
+            return
+        branch, jump = Branch(test), Jump()
+        self.act_boundary()
+        self.code.append(branch)
+        self.body(stmt.body, lets, mask)
+        self.act_boundary()
+        self.code.append(jump)
+        branch.target = len(self.code)
+        self.sided(stmt.orelse, lets, mask)
+        self.act_boundary()
+        jump.target = len(self.code)
+
+    def roles(self, stmt: Roles, lets: Mapping[str, Expr], mask: Mask) -> None:
+        """Compile the role of these threads."""
+        before = self.team, self.team_threads
+        for role in stmt.roles:
+            inside = (self.threads >= role.range.start) & (self.threads < role.range.stop)
+            if (mask & inside).any():
+                self.team, self.team_threads = role.name, role.threads
+                self.sided(role.body, lets, mask & inside)
+        self.team, self.team_threads = before
+
+
+def block_extents(kernel: Kernel) -> tuple[int, int, int]:
+    """Return the block's extents."""
+    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
+    if not x * y * z:
+        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
+    return x, y, z
+
+
+def block_threads(kernel: Kernel) -> int:
+    """Return the number of threads."""
+    x, y, z = block_extents(kernel)
+    return x * y * z

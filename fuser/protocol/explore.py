@@ -1,0 +1,104 @@
+"""Breadth-first exploration of a protocol: all states, or the shortest way to what is wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from fuser.protocol.errors import Violation
+from fuser.protocol.fold import Folding
+from fuser.protocol.machine import Event, Machine, State
+from fuser.protocol.model import Model
+from fuser.protocol.rules import check_end, finished, successors
+
+MOST_STATES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong, and the events that lead to the state before it.
+
+    Attributes
+    ----------
+    kind, text
+        As in `Violation`.
+    events, state
+        The shortest way there, and where it leads.
+    """
+
+    kind: str
+    text: str
+    events: tuple[Event, ...]
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """The outcome of an exploration.
+
+    Attributes
+    ----------
+    complete
+        Whether no state is left to explore.
+    """
+
+    states: int
+    fault: Fault | None
+    complete: bool
+
+
+def explore(model: Model, most: int = MOST_STATES) -> Explored:
+    """Explore every state of a model; stop at the first fault, or at `most` states."""
+    machine, folding = Machine(model), Folding(model)
+    parents: dict[State, tuple[State | None, Event | None]] = {}
+    queue = deque[State]()
+    try:
+        first = machine.initial()
+    except Violation as wrong:
+        return Explored(0, Fault(wrong.kind, wrong.text, (), _nowhere(model)), True)
+    for state in first:
+        begin = folding.canonical(state)
+        if begin not in parents:
+            parents[begin] = None, None
+            queue.append(begin)
+    while queue:
+        if len(parents) > most:
+            return Explored(len(parents), None, False)
+        state = queue.popleft()
+        moved = False
+        try:
+            for event, after in successors(machine, state):
+                moved = True
+                known = folding.canonical(after)
+                if known not in parents:
+                    parents[known] = state, event
+                    queue.append(known)
+            if not moved:
+                _stuck(machine, state)
+        except Violation as wrong:
+            return Explored(len(parents), _fault(wrong, state, parents), True)
+    return Explored(len(parents), None, True)
+
+
+def _stuck(machine: Machine, state: State) -> None:
+    """Judge a state without successors: the end, or a deadlock."""
+    if finished(state):
+        check_end(machine, state)
+        return
+    raise Violation("deadlock", "nobody can go on")
+
+
+def _fault(
+    wrong: Violation, state: State, parents: dict[State, tuple[State | None, Event | None]]
+) -> Fault:
+    events = list[Event]()
+    at: State | None = state
+    while at is not None:
+        at, event = parents[at]
+        if event is not None:
+            events.append(event)
+    return Fault(wrong.kind, wrong.text, tuple(reversed(events)), state)
+
+
+def _nowhere(model: Model) -> State:
+    return State((), (), (), (), model.counting.initial())

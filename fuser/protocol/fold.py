@@ -1,0 +1,185 @@
+"""States up to a shift of all trips by whole periods: what makes them finitely many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuser.protocol.counts import UNUSED, Count, Known
+from fuser.protocol.machine import Agent, Content, Pending, State
+from fuser.protocol.model import Model, is_foldable, moves_along
+
+
+@dataclass(slots=True)
+class Folding:
+    """Canonical states of one model.
+
+    Attributes
+    ----------
+    pinned
+        By level, agent and instruction: the trips of a loop to come, or of the loop around it,
+        count from 0.
+    array_of
+        The ring array of every cell.
+    """
+
+    model: Model
+    pinned: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
+    array_of: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        levels = range(len(self.model.folds))
+        self.pinned = tuple(self._pinned(level) for level in levels)
+        cells = enumerate(self.model.stages.values())
+        self.array_of = tuple(array for array, own in cells for _ in own)
+
+    def _pinned(self, level: int) -> tuple[tuple[bool, ...], ...]:
+        period = self.model.analysis.period
+        result = list[tuple[bool, ...]]()
+        for program in self.model.agents:
+            flags = [False] * len(program.code)
+            for loop in (loop for loop in program.loops if loop.level == level):
+                folds = is_foldable(loop, level, period) and loop.step == 1
+                first = 0 if not moves_along(loop, level, period) else loop.enter + 1
+                last = loop.enter + 1 if folds else loop.exit
+                for pc in range(first, last):
+                    flags[pc] = True
+            result.append(tuple(flags))
+        return tuple(result)
+
+    def canonical(self, state: State) -> State:
+        """Return the representative of a state."""
+        folds = self.model.folds
+        if folds and folds[0]:
+            state = self.fold_inner(state) if len(folds) > 1 else state
+            state = self.fold_outer(state)
+        return self.forget(self.relative(state))
+
+    # ---- what stages hold --------------------------------------------------------------------
+
+    def relative(self, state: State) -> State:
+        """Count the trips of every array from the agent that is last."""
+        bases = tuple(
+            min((n for a in state.agents for n in (a.fills[k], a.reads[k]) if n >= 0), default=0)
+            for k in range(len(self.model.arrays))
+        )
+        if not any(bases):
+            return state
+        agents = tuple(lower_agent(agent, bases) for agent in state.agents)
+        contents = tuple(
+            c and Content(c.trip - bases[self.array_of[cell]], c.landed)
+            for cell, c in enumerate(state.contents)
+        )
+        flights = tuple(
+            f._replace(
+                writes=tuple((cell, t - bases[self.array_of[cell]]) for cell, t in f.writes),
+                reads=lower_reads(f.reads, bases),
+            )
+            for f in state.flights
+        )
+        return State(agents, state.barriers, contents, flights, state.known)
+
+    def forget(self, state: State) -> State:
+        """Drop what stages hold that everybody has read, and which reads arrivals end."""
+        flights = tuple(
+            f._replace(reads=tuple(p for p in f.reads if p in state.agents[f.agent].pending))
+            if f.reads
+            else f
+            for f in state.flights
+        )
+        state = state._replace(flights=flights)
+        last = [
+            min(
+                (
+                    *(a.reads[k] for a in state.agents if a.reads[k] >= 0),
+                    *(p.trip for a in state.agents for p in a.pending if p.array == k),
+                ),
+                default=0,
+            )
+            for k in range(len(self.model.arrays))
+        ]
+        contents = tuple(
+            None if c is not None and c.landed and c.trip < last[self.array_of[cell]] else c
+            for cell, c in enumerate(state.contents)
+        )
+        return state if contents == state.contents else state._replace(contents=contents)
+
+    # ---- trips -------------------------------------------------------------------------------
+
+    def fold_outer(self, state: State) -> State:
+        """Shift the trips of level 0."""
+        outer, base, inner = state.known
+        agents = state.agents
+        if any(self.pinned[0][a][agent.pc] for a, agent in enumerate(agents)):
+            return state
+        inside = [agent.v[0] for agent in agents if agent.v]
+        if not inside:
+            return state._replace(known=(UNUSED, 0, ()))
+        least = min(inside)
+        if len(self.model.folds) > 1 and least > base:
+            inner, base = inner[least - base :], least
+        shift = least // self.model.folds[0] * self.model.folds[0]
+        if not shift:
+            return state._replace(known=(outer, base, inner))
+        moved = tuple(
+            agent._replace(v=(agent.v[0] - shift, *agent.v[1:])) if agent.v else agent
+            for agent in agents
+        )
+        known = lowered(outer, shift), (base - shift if len(self.model.folds) > 1 else 0), inner
+        return state._replace(agents=moved, known=known)
+
+    def fold_inner(self, state: State) -> State:
+        """Shift the trips of level 1 in every outer iteration that all agents have reached."""
+        outer, base, inner = state.known
+        if any(self.pinned[0][a][agent.pc] and not agent.v for a, agent in enumerate(state.agents)):
+            return state
+        for offset in range(len(inner)):
+            state = self.fold_iteration(state, base + offset, offset)
+        return state
+
+    def fold_iteration(self, state: State, iteration: int, offset: int) -> State:
+        """Shift the trips of level 1 in one outer iteration."""
+        outer, base, inner = state.known
+        fold = self.model.folds[1]
+        values = list[int]()
+        for a, agent in enumerate(state.agents):
+            if not agent.v or agent.v[0] > iteration:
+                continue
+            if agent.v[0] < iteration or self.pinned[1][a][agent.pc]:
+                return state
+            values += agent.v[1:2]
+        if not values:
+            return replaced(state, offset, UNUSED)
+        shift = min(values) // fold * fold
+        if not shift:
+            return state
+        moved = tuple(
+            agent._replace(v=(agent.v[0], agent.v[1] - shift, *agent.v[2:]))
+            if len(agent.v) > 1 and agent.v[0] == iteration
+            else agent
+            for agent in state.agents
+        )
+        return replaced(state._replace(agents=moved), offset, lowered(inner[offset], shift))
+
+
+def lowered(count: Count, shift: int) -> Count:
+    """Return a count that is `shift` smaller."""
+    return count[0] - shift, count[1]
+
+
+def replaced(state: State, offset: int, count: Count) -> State:
+    """Return `state` with another inner count."""
+    outer, base, inner = state.known
+    known: Known = outer, base, (*inner[:offset], count, *inner[offset + 1 :])
+    return state._replace(known=known)
+
+
+def lower_agent(agent: Agent, bases: tuple[int, ...]) -> Agent:
+    """Return an agent whose trips of arrays are counted from `bases`."""
+    fills = tuple(n - b if n >= 0 else n for n, b in zip(agent.fills, bases, strict=True))
+    reads = tuple(n - b if n >= 0 else n for n, b in zip(agent.reads, bases, strict=True))
+    return agent._replace(fills=fills, reads=reads, pending=lower_reads(agent.pending, bases))
+
+
+def lower_reads(reads: tuple[Pending, ...], bases: tuple[int, ...]) -> tuple[Pending, ...]:
+    """Return reads whose trips are counted from `bases`."""
+    return tuple(p._replace(trip=p.trip - bases[p.array]) for p in reads)

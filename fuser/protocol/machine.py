@@ -1,0 +1,410 @@
+"""What the agents of a protocol may do next, and what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fuser.protocol.counts import Known
+from fuser.protocol.errors import Undecided, Violation
+from fuser.protocol.model import Model
+from fuser.protocol.program import Act, Branch, Converge, Enter, Head, Jump, Next, Program, Read
+
+LONGEST_STRETCH = 100_000
+ISSUED = ("arrive", "copy", "cp_async")
+"""Acts that never wait: their effect comes any time later, like that of a copy."""
+
+
+class Barrier(NamedTuple):
+    """An mbarrier: arrivals a phase takes, arrivals and bytes still pending, parity, visible."""
+
+    count: int
+    pending: int
+    tx: int
+    phase: int
+    fenced: bool
+
+
+class Pending(NamedTuple):
+    """A read that may still be going on: cells, the trip, and whether all lanes finish next."""
+
+    cells: range
+    array: int
+    trip: int
+    converged: bool
+
+
+class Step(NamedTuple):
+    """The next act of an agent, with its numbers."""
+
+    kind: str
+    cell: int
+    number: int
+    weight: int
+    writes: tuple[tuple[int, int], ...]
+    issued: bool
+    token: tuple[int, ...]
+    partial: bool
+    fault: str
+
+
+class Agent(NamedTuple):
+    """Where an agent is: instruction, loop variables, trips filled and read by array, tokens."""
+
+    pc: int
+    v: tuple[int, ...]
+    fills: tuple[int, ...]
+    reads: tuple[int, ...]
+    tokens: tuple[int, ...]
+    pending: tuple[Pending, ...]
+    step: Step
+
+
+class Flight(NamedTuple):
+    """A copy that has not landed, or an arrival that nobody has seen.
+
+    Attributes
+    ----------
+    cell
+        Its barrier; -1: none.
+    nbytes, arrivals
+        What it takes off the pending bytes (an announcement: less than 0) and arrivals.
+    writes
+        Cells with trips; an arrival has none.
+    reads
+        Reads that are over when it takes effect.
+    """
+
+    cell: int
+    nbytes: int
+    arrivals: int
+    writes: tuple[tuple[int, int], ...]
+    agent: int
+    reads: tuple[Pending, ...] = ()
+
+
+class Content(NamedTuple):
+    """What a part of a stage holds: the trip it was filled for, and whether it has landed."""
+
+    trip: int
+    landed: bool
+
+
+class State(NamedTuple):
+    """A state of the whole protocol."""
+
+    agents: tuple[Agent, ...]
+    barriers: tuple[Barrier | None, ...]
+    contents: tuple[Content | None, ...]
+    flights: tuple[Flight, ...]
+    known: Known
+
+
+class Event(NamedTuple):
+    """What happened: an agent's step (or the agents that met), or a flight that landed."""
+
+    agents: tuple[int, ...]
+    step: Step | None
+    flight: Flight | None
+
+
+PASS = Step("pass", -1, 0, 0, (), False, (), False, "")
+NO_STEP = Step("start", -1, 0, 0, (), False, (), False, "")
+
+
+class Stretch(NamedTuple):
+    """What an agent does on its own up to its next act."""
+
+    known: Known
+    pc: int
+    v: tuple[int, ...]
+    notes: tuple[tuple[str, int, range], ...]
+    step: Step
+
+
+@dataclass(slots=True)
+class Machine:
+    """Successors of states."""
+
+    model: Model
+    stretches: dict[tuple[int, int, tuple[int, ...], Known], tuple[Stretch, ...]] = field(
+        default_factory=dict[tuple[int, int, tuple[int, ...], Known], tuple[Stretch, ...]]
+    )
+
+    def initial(self) -> list[State]:
+        """Return the states in which every agent is before its first act."""
+        model = self.model
+        blank = tuple(
+            Agent(
+                0, (), _counted(program, model.arrays, "fills"),
+                _counted(program, model.arrays, "reads"), (-1,) * len(model.tokens), (), NO_STEP,
+            )
+            for program in model.agents
+        )  # fmt: skip
+        barriers = sum(len(cells) for cells in model.barriers.values())
+        cells = sum(len(cells) for cells in model.stages.values())
+        state = State(
+            blank, (None,) * barriers, (None,) * cells, (),
+            model.counting.initial(),
+        )  # fmt: skip
+        states = [state]
+        for a in range(len(model.agents)):
+            states = [t for s in states for t in self.advance(s, a, 0, ())]
+        return states
+
+    # ---- one agent on its own ----------------------------------------------------------------
+
+    def advance(
+        self, state: State, a: int, pc: int, pending: tuple[Pending, ...]
+    ) -> Iterator[State]:
+        """Yield `state` with agent `a` moved on to its next act; reads on the way are judged."""
+        agent = state.agents[a]
+        key = a, pc, agent.v, state.known
+        stretches = self.stretches.get(key)
+        if stretches is None:
+            stretches = tuple(self.stretch(a, pc, agent.v, state.known))
+            self.stretches[key] = stretches
+        for known, at, v, notes, step in stretches:
+            fills, reads, now = agent.fills, agent.reads, pending
+            for what, array, cells in notes:
+                if what == "read":
+                    read = Pending(cells, array, reads[array], False)
+                    self.judge(state, a, read)
+                    if read not in now:
+                        now = (*now, read)
+                elif what == "fills":
+                    fills = (*fills[:array], fills[array] + 1, *fills[array + 1 :])
+                elif what == "reads":
+                    reads = (*reads[:array], reads[array] + 1, *reads[array + 1 :])
+                else:
+                    now = tuple(p._replace(converged=True) for p in now)
+            moved = Agent(at, v, fills, reads, agent.tokens, now, step)
+            agents = (*state.agents[:a], moved, *state.agents[a + 1 :])
+            here = state._replace(agents=agents, known=known)
+            if step.kind in ISSUED:
+                issued = issue(self, here, a)
+                yield from self.advance(issued, a, at + 1, now)
+            else:
+                yield here
+
+    def stretch(self, a: int, pc: int, v: tuple[int, ...], known: Known) -> Iterator[Stretch]:
+        """Yield the ways to the next act; more than one where a trip count gets decided."""
+        program = self.model.agents[a]
+        open_ = [(known, pc, v, tuple[tuple[str, int, range], ...]())]
+        moves = 0
+        while open_:
+            moves += 1
+            if moves > LONGEST_STRETCH:
+                raise Undecided(f"{program.name} loops without an act")
+            known, pc, v, notes = open_.pop()
+            instruction = program.code[pc]
+            if isinstance(instruction, Act):
+                for refined, step in self.steps(instruction, v, known):
+                    yield Stretch(refined, pc, v, notes, step)
+                continue
+            if isinstance(instruction, Next) and instruction.slot + 1 < len(self.model.folds):
+                if moves > 1:  # an outer trip may be empty, and there may be any number of them
+                    yield Stretch(known, pc, v, notes, PASS)
+                    continue
+            open_ += self.move(program, known, pc, v, notes)
+
+    def move(
+        self,
+        program: Program,
+        known: Known,
+        pc: int,
+        v: tuple[int, ...],
+        notes: tuple[tuple[str, int, range], ...],
+    ) -> Iterator[tuple[Known, int, tuple[int, ...], tuple[tuple[str, int, range], ...]]]:
+        """Yield what one instruction that nobody else sees leads to."""
+        decide, arrays = self.model.counting.decide, self.model.arrays
+        match program.code[pc]:
+            case Read(array, stage):
+                for refined, at in decide(stage, v, known):
+                    cells = self.cells(array, at)
+                    yield refined, pc + 1, v, (*notes, ("read", arrays.index(array), cells))
+            case Converge():
+                yield known, pc + 1, v, (*notes, ("converge", 0, range(0)))
+            case Enter(slot, start):
+                for refined, at in decide(start, v, known):
+                    yield refined, pc + 1, (*v[:slot], at), notes
+            case Head(slot, below, target):
+                for refined, holds in decide(below, v, known):
+                    if holds:
+                        yield refined, pc + 1, v, notes
+                    else:
+                        yield refined, target, v[:slot], notes
+            case Next(slot, step, head, fills, reads):
+                count = [("fills", arrays.index(n), range(0)) for n in fills]
+                count += [("reads", arrays.index(n), range(0)) for n in reads]
+                yield known, head, (*v[:slot], v[slot] + step), (*notes, *count)
+            case Branch(cond, target):
+                for refined, holds in decide(cond, v, known):
+                    yield refined, pc + 1 if holds else target, v, notes
+            case Jump(target):
+                yield known, target, v, notes
+            case Act():
+                raise AssertionError("an act is no move")
+
+    def cells(self, array: str, stage: int) -> range:
+        """Return the cells of a stage; empty outside of the ring."""
+        parts = len(self.model.parts[array])
+        all_cells = self.model.stages[array]
+        return all_cells[stage * parts : (stage + 1) * parts] if stage >= 0 else range(0)
+
+    def steps(self, act: Act, v: tuple[int, ...], known: Known) -> Iterator[tuple[Known, Step]]:
+        """Yield an act with its numbers."""
+        exprs = [act.index, act.number, act.guard, act.token[1] if act.token else None]
+        exprs += [stage for _, stage, _ in act.writes]
+        open_: list[tuple[Known, list[int]]] = [(known, [])]
+        for e in exprs:
+            if e is None:
+                open_ = [(k, [*values, 0]) for k, values in open_]
+            else:
+                open_ = [
+                    (refined, [*values, value])
+                    for k, values in open_
+                    for refined, value in self.model.counting.decide(e, v, k)
+                ]
+        for refined, (index, number, guard, slot, *stages) in open_:
+            yield refined, self.step(act, index, number, guard, slot, stages)
+
+    def step(
+        self, act: Act, index: int, number: int, guard: int, slot: int, stages: list[int]
+    ) -> Step:
+        """Return an act whose indices are known."""
+        fault, cell = "", -1
+        if act.kind == "sync":
+            cell = hash(act.barrier)
+        elif act.barrier:
+            cells = self.model.barriers[act.barrier]
+            if 0 <= index < len(cells):
+                cell = cells[index]
+            else:
+                fault = f"{act.barrier}[{index}] is outside its {len(cells)} barriers"
+        writes = list[tuple[int, int]]()
+        for (array, _, part), stage in zip(act.writes, stages, strict=True):
+            where = self.cells(array, stage)
+            if not where:
+                fault = f"stage {stage} is outside {array}"
+                continue
+            at = where[self.model.parts[array].index(part)]
+            writes.append((self.model.arrays.index(array), at))
+        if act.kind == "arrive" and act.number is None:
+            number = -1
+        return Step(
+            act.kind, cell, number, act.weight, tuple(writes),
+            act.guard is None or bool(guard), self.token(act, slot), act.partial, fault,
+        )  # fmt: skip
+
+    def token(self, act: Act, slot: int) -> tuple[int, ...]:
+        """Return the numbers of the token registers an act uses."""
+        if act.token is None:
+            return ()
+        name, _, mask = act.token
+        return tuple(
+            number
+            for number, (array, at, lanes) in enumerate(self.model.tokens)
+            if array == name and at == slot and mask in (lanes, -1)
+        )
+
+    # ---- judging reads -----------------------------------------------------------------------
+
+    def judge(self, state: State, a: int, read: Pending) -> None:
+        """Raise `Violation` unless a stage holds the trip that is read."""
+        array = self.model.arrays[read.array]
+        who = self.model.agents[a].name
+        if not read.cells:
+            raise Violation("bounds", f"{who} reads a stage outside {array}")
+        for cell in read.cells:
+            content = state.contents[cell]
+            if content is None or content.trip < read.trip:
+                raise Violation("RAW", f"{who} reads {array} before its copy is issued")
+            if content.trip > read.trip:
+                later = content.trip - read.trip
+                raise Violation(
+                    "WAR", f"{who} reads {array}, which is refilled for {later} trips later"
+                )
+            if not content.landed:
+                raise Violation("RAW", f"{who} reads {array} before its copy has landed")
+
+
+def _counted(program: Program, arrays: tuple[str, ...], what: str) -> tuple[int, ...]:
+    """Return 0 for every array whose trips an agent counts, -1 for others."""
+    counted = {
+        name for i in program.code if isinstance(i, Next) for name in getattr(i, what)
+    }  # fmt: skip
+    return tuple(0 if name in counted else -1 for name in arrays)
+
+
+# ---- acts that never wait ------------------------------------------------------------------------
+
+
+def issue(m: Machine, state: State, a: int) -> State:
+    """Return the state after an act whose effect is still to come."""
+    agent = state.agents[a]
+    step = agent.step
+    who = m.model.agents[a].name
+    if step.fault:
+        raise Violation("bounds", f"{who}: {step.fault}")
+    if step.cell >= 0 and state.barriers[step.cell] is None:
+        what = barrier_name(m.model, step.cell)
+        raise Violation("dead barrier", f"{who} uses {what}, which is not initialised")
+    if step.kind == "arrive":
+        return _arrive(state, a, step)
+    trips = tuple((cell, agent.fills[array]) for array, cell in step.writes)
+    if step.kind == "cp_async":
+        filled = fill(state, trips, landed=False)
+        over = () if step.cell < 0 else finishing(agent)
+        return launch(filled, Flight(step.cell, 0, step.weight, trips, a, over))
+    barrier = state.barriers[step.cell]
+    if barrier is not None and not barrier.fenced:
+        what = barrier_name(m.model, step.cell)
+        raise Violation("fence", f"{who}: the copy engine need not see {what} yet")
+    filled = fill(state, trips, landed=not step.issued)
+    return launch(filled, Flight(step.cell, step.number, 0, trips, a)) if step.issued else filled
+
+
+def _arrive(state: State, a: int, step: Step) -> State:
+    barrier = state.barriers[step.cell]
+    agent = state.agents[a]
+    over = finishing(agent)
+    if step.token and barrier is not None:
+        held = list(agent.tokens)
+        for number in step.token:
+            held[number] = barrier.phase
+        agents = list(state.agents)
+        agents[a] = agent._replace(tokens=tuple(held))
+        state = state._replace(agents=tuple(agents))
+    return launch(state, Flight(step.cell, -max(step.number, 0), step.weight, (), a, over))
+
+
+def finishing(agent: Agent) -> tuple[Pending, ...]:
+    """Return the reads that are over before the next act has its effect."""
+    return tuple(p for p in agent.pending if p.converged or not agent.step.partial)
+
+
+def fill(state: State, trips: tuple[tuple[int, int], ...], *, landed: bool) -> State:
+    """Return `state` with cells filled for trips."""
+    contents = list(state.contents)
+    for cell, trip in trips:
+        held = contents[cell]
+        if held is not None and not held.landed:
+            raise Violation("WAW", "a stage is written while another copy into it is in flight")
+        contents[cell] = Content(trip, landed)
+    return state._replace(contents=tuple(contents))
+
+
+def launch(state: State, flight: Flight) -> State:
+    """Put a copy or an arrival in flight; those of an agent stay in order."""
+    flights = sorted((*state.flights, flight), key=lambda f: f.agent)
+    return state._replace(flights=tuple(flights))
+
+
+def barrier_name(model: Model, cell: int) -> str:
+    """Return the name of a barrier."""
+    for array, cells in model.barriers.items():
+        if cell in cells:
+            return f"{array}[{cell - cells.start}]"
+    raise AssertionError(cell)

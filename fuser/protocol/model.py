@@ -1,0 +1,306 @@
+"""The abstract protocol of one kernel: its agents, barriers, stages, and the period of its trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+
+from fuser.core.expr import Expr, Var
+from fuser.kir.core import Kernel, walk_stmts
+from fuser.kir.stmts import Roles, SyncThreads
+from fuser.protocol.compile import Compiler, block_threads
+from fuser.protocol.counts import UNUSED, Counting
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
+from fuser.protocol.rings import PERIODS, Ring, find_rings, find_trip_loops
+from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
+from fuser.protocol.values import Compiled
+
+WARP = 32
+OUTER, INNER = "outer trips", "inner trips"
+MOST_LEVELS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a kernel's pipeline consists of."""
+
+    kernel: Kernel
+    rings: dict[str, Ring]
+    trip_loops: set[int]
+    sizes: tuple[TripSize, ...]
+    levels: int
+
+    @property
+    def period(self) -> int:
+        """Trips after which stages and parities repeat."""
+        return lcm(*(PERIODS * barrier.size for barrier in self.kernel.barriers), 1)
+
+
+def analyse(kernel: Kernel) -> Analysis | None:
+    """Return the pipeline of a kernel; None when it has none."""
+    if not kernel.barriers:
+        return None
+    rings = find_rings(kernel)
+    loops = find_trip_loops(kernel, rings)
+    return Analysis(kernel, rings, loops, trip_sizes(kernel, loops), depth(kernel, loops))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A protocol to explore.
+
+    Attributes
+    ----------
+    barriers, stages
+        First cell of each barrier array, and of each ring; a ring's stage has `parts` cells.
+    counting
+        What is known of the trip counts at first.
+    folds
+        By level, after how many trips everything repeats; 0: never folded.
+    """
+
+    analysis: Analysis
+    agents: tuple[Program, ...]
+    barriers: dict[str, range]
+    stages: dict[str, range]
+    parts: dict[str, tuple[int, ...]]
+    tokens: tuple[tuple[str, int, int], ...]
+    counting: Counting
+    folds: tuple[int, ...]
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Ring arrays in order."""
+        return tuple(self.stages)
+
+
+def exact_model(analysis: Analysis, trips: tuple[int, ...], cut: int = 0) -> Model:
+    """Return the protocol for so many trips on each level, the last `cut` elements short."""
+    counts = dict(enumerate(trips))
+    sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
+    return _model(analysis, sizes, {}, Counting(), (0,) * analysis.levels)
+
+
+def open_model(analysis: Analysis, residue: int | None = None) -> Model:
+    """Return the protocol for unknown trip counts.
+
+    Parameters
+    ----------
+    residue
+        The inner count modulo the period, where a stage follows from both counts.
+    """
+    if analysis.levels > MOST_LEVELS:
+        raise Unsupported(f"its trips are counted by {analysis.levels} nested loops")
+    names = (OUTER, INNER)
+    counts: dict[int, Expr | int] = {s.level: Var(names[s.level]) for s in analysis.sizes}
+    sizes = bind_sizes(analysis.kernel, analysis.sizes, counts)
+    period = analysis.period
+    least = residue or 0
+    if analysis.levels > 1 and not least and not meets_each_time(analysis):
+        least = 1 if residue is None else period
+    counting = Counting(
+        (0, False),
+        (least, False) if analysis.levels > 1 else UNUSED,
+        (1, 1 if residue is None else period),
+        4 * period,
+    )
+    levels = {names[level]: level for level in range(analysis.levels)}
+    model = _model(analysis, sizes, levels, counting, ())
+    folds = tuple(_fold(model, level, residue) for level in range(analysis.levels))
+    return Model(**{**_fields(model), "folds": folds})
+
+
+def meets_each_time(analysis: Analysis) -> bool:
+    """Whether the block meets in every trip of the outer loop.
+
+    Where it does not, agents may be any number of empty outer trips apart; the inner count is then
+    at least 1, and 0 is explored on its own.
+    """
+    outer = [s for s in walk_stmts(analysis.kernel.body) if id(s) in analysis.trip_loops]
+    return any(isinstance(s, SyncThreads) for loop in outer for s in walk_stmts(loop.bodies()[0]))
+
+
+def _fields(model: Model) -> dict[str, object]:
+    return {name: getattr(model, name) for name in Model.__slots__}
+
+
+def _model(
+    analysis: Analysis,
+    sizes: dict[str, Expr],
+    counts: dict[str, int],
+    counting: Counting,
+    folds: tuple[int, ...],
+) -> Model:
+    agents = _agents(analysis, sizes, counts)
+    barriers, end = dict[str, range](), 0
+    for array in analysis.kernel.barriers:
+        barriers[array.name] = range(end, end + array.size)
+        end += array.size
+    parts = {name: set[int]() for name in analysis.rings}
+    tokens = set[tuple[str, int, int]]()
+    for act in (i for program in agents for i in program.code if isinstance(i, Act)):
+        for array, _, part in act.writes:
+            parts[array].add(part)
+        if act.token is not None and act.token[2] >= 0:
+            size = len(barriers[act.barrier])
+            tokens |= {(act.token[0], slot, act.token[2]) for slot in range(size)}
+    stages, end = dict[str, range](), 0
+    for name, ring in analysis.rings.items():
+        count = ring.stages * len(parts[name])
+        stages[name] = range(end, end + count)
+        end += count
+    ordered = {name: tuple(sorted(numbers)) for name, numbers in parts.items()}
+    return Model(
+        analysis, agents, barriers, stages, ordered, tuple(sorted(tokens)), counting, folds
+    )
+
+
+def _agents(
+    analysis: Analysis, sizes: dict[str, Expr], counts: dict[str, int]
+) -> tuple[Program, ...]:
+    """Return the agents: of warps that act alike one on its own, the others together."""
+    kernel = analysis.kernel
+    total = block_threads(kernel)
+    alike: dict[tuple[int, str], list[int]] = {}
+    for first in range(0, total, WARP):
+        threads = np.arange(first, min(first + WARP, total))
+        program = _compiler(analysis, sizes, counts, threads, 0).run("")
+        alike.setdefault((_role(kernel, first), program.signature()), []).append(first)
+    agents: list[Program] = []
+    for firsts in alike.values():
+        for group in (firsts[:1], firsts[1:]):
+            if not group:
+                continue
+            parts = [np.arange(f, min(f + WARP, total)) for f in group]
+            name = _name(group)
+            compiler = _compiler(analysis, sizes, counts, np.concatenate(parts), len(agents))
+            agents.append(compiler.run(name))
+    return tuple(agents)
+
+
+def _compiler(
+    analysis: Analysis,
+    sizes: dict[str, Expr],
+    counts: dict[str, int],
+    threads: np.ndarray,
+    agent: int,
+) -> Compiler:
+    return Compiler(
+        analysis.kernel, analysis.rings, analysis.trip_loops, sizes, counts, threads, agent=agent
+    )
+
+
+def _role(kernel: Kernel, thread: int) -> int:
+    """Return which role a thread has; 0 for none."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Roles):
+            for number, role in enumerate(stmt.roles):
+                if thread in role.range:
+                    return number + 1
+    return 0
+
+
+def _name(firsts: list[int]) -> str:
+    warps = [first // WARP for first in firsts]
+    return f"warp {warps[0]}" if len(warps) == 1 else f"warps {warps[0]} to {warps[-1]}"
+
+
+# ---- folding -------------------------------------------------------------------------------------
+
+
+def _fold(model: Model, level: int, residue: int | None) -> int:
+    """Return the smallest period of the trips of a level.
+
+    Raises
+    ------
+    Unsupported
+        A loop does not repeat: what it does depends on the trip beyond stage and parity.
+    """
+    period = model.analysis.period
+    steps = [s for s in range(1, period + 1) if period % s == 0]
+    if level and residue is not None:
+        steps = [period]
+    for step in steps:
+        if all(_repeats(e, level, step, model, residue) for e in _indices(model, level)):
+            return step
+    raise Unsupported("what its loops do depends on the trip beyond stage and parity")
+
+
+def _indices(model: Model, level: int) -> list[Compiled]:
+    """Return what names a barrier, a stage, a parity or a token in loops over unbounded trips."""
+    period = model.analysis.period
+    found: dict[str, Compiled] = {}
+    for program in model.agents:
+        for loop in program.loops:
+            if loop.level == level and is_foldable(loop, level, period):
+                for instruction in program.code[loop.enter : loop.exit]:
+                    found |= {e.text: e for e in _named_by(instruction)}
+    return list(found.values())
+
+
+def _named_by(instruction: Instruction) -> Iterator[Compiled]:
+    if isinstance(instruction, Read):
+        yield instruction.stage
+    if not isinstance(instruction, Act):
+        return
+    yield from (stage for _, stage, _ in instruction.writes)
+    if instruction.index is not None:
+        yield instruction.index
+    if instruction.kind == "wait" and instruction.number is not None:
+        yield instruction.number
+    if instruction.token is not None:
+        yield instruction.token[1]
+
+
+def _repeats(e: Compiled, level: int, step: int, model: Model, residue: int | None) -> bool:
+    """Whether an index is the same `step` trips later on a level."""
+    span = range(model.analysis.period + 1)
+    other = (residue or 0,) if residue is not None else range(3)
+    for here in span:
+        for there in span if model.analysis.levels > 1 else (0,):
+            v = (here, there) if level == 0 else (there, here)
+            w = (here + step, there) if level == 0 else (there, here + step)
+            for n in other:
+                for n0, n1 in ((n, n), (n + model.analysis.period, n + model.analysis.period)):
+                    if e.at(v, n0, n1) != e.at(w, n0, n1):
+                        return False
+    return True
+
+
+def moves_along(loop: LoopRange, level: int, period: int) -> bool:
+    """Whether a loop starts as many trips later as the count is larger: one over the last trips."""
+    return all(
+        _bound(loop.start, n + period, level) == _bound(loop.start, n, level) + period
+        for n in range(period, 2 * period + 1)
+    )
+
+
+def is_foldable(loop: LoopRange, level: int, period: int) -> bool:
+    """Whether trip i of n trips is like trip i - s of n - s: the loop ends as much earlier."""
+    if _bound(loop.extent, 3 * period, level) <= 2 * period:
+        return False  # bounded
+    for n in range(3 * period + 1):
+        end = _bound(loop.extent, n, level)
+        if any(_bound(loop.extent, n - s, level) != end - s for s in range(min(end, n + 1))):
+            return False
+    return True
+
+
+def _bound(e: Compiled, n: int, level: int) -> int:
+    return e.at((0, 0), n, n) if not level else e.at((0, 0), 0, n)
+
+
+def residues(analysis: Analysis) -> tuple[int | None, ...]:
+    """Return the residues of the inner count to tell apart; (None,) when none matters."""
+    try:
+        model = open_model(analysis)
+    except Unsupported:
+        if analysis.levels < MOST_LEVELS:
+            raise
+        return tuple(range(analysis.period))
+    mixed = any(e.counts for level in range(analysis.levels) for e in _indices(model, level))
+    return tuple(range(analysis.period)) if mixed and analysis.levels > 1 else (None,)

@@ -1,0 +1,148 @@
+"""What a thread of the protocol does: a flat program of acts, reads, loops and branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fuser.protocol.values import Compiled
+
+Index = Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A step that others can see.
+
+    Attributes
+    ----------
+    kind
+        ``init fence inval arrive wait wait_token copy write cp_async sync end``.
+    barrier, index, number
+        Element of a barrier array; count, bytes or parity, by kind.
+    weight
+        Arrivals: threads that take part, times their count.
+    array, stage, part
+        Where a copy or a store goes.
+    guard
+        A copy is issued only where it holds; elsewhere there is nothing to load.
+    slots, token
+        Token register array elements: which lanes' copy of it.
+    partial
+        Only some threads of the agent take part.
+    why
+        For the story.
+    """
+
+    kind: str
+    barrier: str = ""
+    index: Index | None = None
+    number: Index | None = None
+    weight: int = 0
+    writes: tuple[tuple[str, Index, int], ...] = ()
+    guard: Index | None = None
+    token: tuple[str, Index, int] | None = None
+    partial: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The agent reads a stage, some time between the acts around this."""
+
+    array: str
+    stage: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Converge:
+    """All lanes are done with what is before."""
+
+
+@dataclass(slots=True)
+class Enter:
+    """A loop variable begins; `head` follows."""
+
+    slot: int
+    start: Index
+
+
+@dataclass(slots=True)
+class Head:
+    """``if (!(var < extent)) goto exit``."""
+
+    slot: int
+    below: Index
+    exit: int = -1
+
+
+@dataclass(slots=True)
+class Next:
+    """``var += step; goto head``; `fills` and `reads` count trips of arrays."""
+
+    slot: int
+    step: int
+    head: int
+    fills: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Branch:
+    """``if (!cond) goto target``."""
+
+    cond: Index
+    target: int = -1
+
+
+@dataclass(slots=True)
+class Jump:
+    """``goto target``."""
+
+    target: int = -1
+
+
+Instruction: TypeAlias = Act | Read | Converge | Enter | Head | Next | Branch | Jump
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRange:
+    """Where a trip loop lies in a program: ``enter`` is its `Enter`, ``exit`` is behind it."""
+
+    level: int
+    enter: int
+    exit: int
+    start: Index
+    extent: Index
+    step: int
+
+
+@dataclass(slots=True)
+class Program:
+    """The program of one agent: `threads` threads that move together."""
+
+    name: str
+    threads: int
+    code: list[Instruction] = field(default_factory=list[Instruction])
+    loops: list[LoopRange] = field(default_factory=list[LoopRange])
+
+    def signature(self) -> str:
+        """Return a text that is equal for agents that act alike."""
+        return "\n".join(map(_text, self.code))
+
+
+def _text(instruction: Instruction) -> str:
+    """Print an instruction without function objects."""
+    words: list[str] = [type(instruction).__name__]
+    for name in instruction.__slots__:
+        value = getattr(instruction, name)
+        words.append(f"{name}={_plain(value)}")
+    return " ".join(words)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Compiled):
+        return value.text
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_plain(v) for v in value) + ")"
+    return str(value)

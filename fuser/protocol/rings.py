@@ -1,0 +1,169 @@
+"""Which shared arrays of a kernel are rings, and which of its loops count trips."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fuser.core.expr import Expr, evaluate, substitute, variables
+from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.stmts import (
+    BulkLoad,
+    CpAsync,
+    CpAsyncArrive,
+    For,
+    Let,
+    MbarrierArrive,
+    MbarrierArriveExpectTx,
+    MbarrierArriveToken,
+    MbarrierWait,
+    MbarrierWaitToken,
+    Store,
+    TensorLoad,
+    VectorLoad,
+    VectorStore,
+)
+from fuser.protocol.values import elements_of
+
+ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
+WAITS = (MbarrierWait, MbarrierWaitToken)
+ENGINE_LOADS = (BulkLoad, TensorLoad)
+PERIODS = 2
+"""A stage and the parity of its round repeat after so many rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A shared array whose element ``stage * slot + inside`` belongs to a stage."""
+
+    name: str
+    stages: int
+    slot: int
+
+    def stage(self, index: Expr) -> Expr:
+        """Return the stage of an element."""
+        return index // self.slot
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A statement, the index variables defined around it, and the loops it is in."""
+
+    stmt: Stmt
+    lets: Mapping[str, Expr]
+    loops: tuple[For, ...]
+
+    def expr(self, e: Expr) -> Expr:
+        """Return an index over loop variables, sizes and threads alone."""
+        return substitute(e, self.lets)
+
+
+def places(
+    body: tuple[Stmt, ...],
+    lets: Mapping[str, Expr] | None = None,
+    loops: tuple[For, ...] = (),
+) -> Iterator[Place]:
+    """Yield every statement of a body with what is around it."""
+    known = dict(lets or {})
+    for stmt in body:
+        yield Place(stmt, known, loops)
+        if isinstance(stmt, Let):
+            known = {**known, stmt.name: substitute(stmt.value, known)}
+        inner = (*loops, stmt) if isinstance(stmt, For) else loops
+        for nested in stmt.bodies():
+            yield from places(nested, known, inner)
+
+
+def find_rings(kernel: Kernel) -> dict[str, Ring]:
+    """Return the ring arrays of a kernel by name."""
+    numel = {array.name: array.numel for array in kernel.shared}
+    sizes = {barrier.name: barrier.size for barrier in kernel.barriers}
+    stages: dict[str, int] = {}
+    for place in places(kernel.body):
+        stmt = place.stmt
+        if isinstance(stmt, ENGINE_LOADS) and stmt.barrier in sizes:
+            stages[stmt.dst] = sizes[stmt.barrier]
+    for place in places(kernel.body):
+        written = _written_by_threads(place.stmt)
+        if written is None or written[0] not in numel or written[0] in stages:
+            continue
+        count = _arrived_near(place.loops, sizes)
+        name, index = written[0], place.expr(written[1])
+        if count and numel[name] % count == 0:
+            slot = numel[name] // count
+            if count == 1 or any(varies(index, slot, loop.var, count) for loop in place.loops):
+                stages[name] = count
+    return {
+        name: Ring(name, count, numel[name] // count)
+        for name, count in stages.items()
+        if numel[name] % count == 0
+    }
+
+
+def _written_by_threads(stmt: Stmt) -> tuple[str, Expr] | None:
+    if isinstance(stmt, Store | VectorStore):
+        return stmt.memory, stmt.index
+    if isinstance(stmt, CpAsync):
+        return stmt.dst, stmt.dst_index
+    return None
+
+
+def _arrived_near(loops: tuple[For, ...], sizes: Mapping[str, int]) -> int | None:
+    """Return how many barriers there are to arrive at in the innermost loop that does."""
+    for loop in reversed(loops):
+        for stmt in walk_stmts(loop.body):
+            if isinstance(stmt, ARRIVALS):
+                return sizes.get(stmt.barrier)
+    return None
+
+
+def varies(index: Expr, slot: int, var: str, stages: int) -> bool:
+    """Whether the stage of an index follows a loop variable, all others being zero."""
+    if var not in variables(index):
+        return False
+    env: dict[str, int] = defaultdict(int)
+    seen = set[int]()
+    for value in range(PERIODS * stages):
+        env[var] = value
+        try:
+            seen.add(int(evaluate(index, env)) // slot)
+        except ZeroDivisionError:
+            return False
+    return len(seen) == stages > 1
+
+
+def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
+    """Return the ids of the loops that count trips: barriers or stages follow them."""
+    found = set[int]()
+    for place in places(kernel.body):
+        if isinstance(place.stmt, (*ARRIVALS, *WAITS)):
+            found.update(id(loop) for loop in place.loops)
+            continue
+        for name, index in accesses(place.stmt):
+            ring = rings.get(name)
+            if ring is None:
+                continue
+            at = place.expr(index)
+            for depth, loop in enumerate(place.loops):
+                if varies(at, ring.slot, loop.var, ring.stages):
+                    found.update(id(outer) for outer in place.loops[: depth + 1])
+    return found
+
+
+def accesses(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
+    """Yield memory and index of everything a statement reads or writes element by element."""
+    if isinstance(stmt, ENGINE_LOADS):
+        yield stmt.dst, stmt.dst_index
+    written = _written_by_threads(stmt)
+    if written is not None:
+        yield written
+    yield from reads(stmt)
+
+
+def reads(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
+    """Yield memory and index of every element that a statement reads."""
+    if isinstance(stmt, VectorLoad):
+        yield stmt.memory, stmt.index
+    for element in elements_of(stmt):
+        yield element.memory, element.index

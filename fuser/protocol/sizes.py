@@ -1,0 +1,96 @@
+"""Sizes of a kernel as functions of its trip counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import lcm
+
+from fuser.core.expr import BinOp, Const, Expr, Var, children, variables
+from fuser.kir.core import Kernel, SizeParam
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.rings import Place, places
+
+OTHER_SIZE = 64
+"""Stands for sizes on which no number of trips depends."""
+
+
+@dataclass(frozen=True, slots=True)
+class TripSize:
+    """A size that decides how often the loops of one level run: `tile` of it are one trip."""
+
+    name: str
+    level: int
+    tile: int
+
+    def of(self, trips: Expr | int, cut: int = 0) -> Expr:
+        """Return the size that makes `trips` trips, the last one `cut` elements short."""
+        whole = Const(trips) if isinstance(trips, int) else trips
+        return whole * self.tile - cut
+
+
+def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
+    """Return the sizes that decide trip counts.
+
+    Raises
+    ------
+    Unsupported
+        Two sizes decide on one level, or one size on two.
+    """
+    names = {p.name for p in kernel.params if isinstance(p, SizeParam)}
+    tiles: dict[tuple[str, int], int] = {}
+    for place, level in _loops(kernel, trip_loops):
+        for e in _bounds(place):
+            for name in variables(e) & names:
+                key = name, level
+                tiles[key] = lcm(tiles.get(key, 1), *_divisors(e, name))
+    levels = [level for _, level in tiles]
+    if len(set(levels)) < len(levels) or len({name for name, _ in tiles}) < len(tiles):
+        text = ", ".join(f"{name} (level {level})" for name, level in tiles)
+        raise Unsupported(f"the trip counts depend on {text}; needed one size for each level")
+    return tuple(TripSize(name, level, tile) for (name, level), tile in tiles.items())
+
+
+def depth(kernel: Kernel, trip_loops: set[int]) -> int:
+    """Return how deep trip loops are nested."""
+    return max((level + 1 for _, level in _loops(kernel, trip_loops)), default=0)
+
+
+def bind_sizes(
+    kernel: Kernel, trips: tuple[TripSize, ...], counts: Mapping[int, Expr | int], cut: int = 0
+) -> dict[str, Expr]:
+    """Return every size of a kernel over the trip counts of its levels."""
+    bound: dict[str, Expr] = {
+        p.name: Const(OTHER_SIZE) for p in kernel.params if isinstance(p, SizeParam)
+    }
+    innermost = max((t.level for t in trips), default=0)
+    for size in trips:
+        short = cut if size.level == innermost and size.tile > cut else 0
+        bound[size.name] = size.of(counts[size.level], short)
+    return bound
+
+
+def _loops(kernel: Kernel, trip_loops: set[int]) -> Iterator[tuple[Place, int]]:
+    for place in places(kernel.body):
+        if id(place.stmt) in trip_loops:
+            yield place, sum(id(loop) in trip_loops for loop in place.loops)
+
+
+def _bounds(place: Place) -> tuple[Expr, ...]:
+    from fuser.kir.stmts import For
+
+    loop = place.stmt
+    assert isinstance(loop, For)
+    return place.expr(loop.start), place.expr(loop.extent)
+
+
+def _divisors(e: Expr, name: str) -> Iterator[int]:
+    """Yield constants by which a size is divided."""
+    if isinstance(e, BinOp) and e.op == "/" and isinstance(e.rhs, Const):
+        if name in variables(e.lhs):
+            yield e.rhs.value
+            return
+    if e == Var(name):
+        yield 1
+    for child in children(e):
+        yield from _divisors(child, name)
