@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 
-from fuser import DataType, FusionDefinition
+from benchmarks.rings import BOX, RING_MAP, RING_SUM, ring_map, ring_sum
+from fuser import DataType, FusionDefinition, LoadStoreOpType
+
+Implementation: TypeAlias = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,8 @@ class Workload:
     ----------
     inputs
         Makes the input tensors on the GPU, random.
-    define
-        Builds the fusion from those inputs.
+    build
+        Makes our implementation: a function of the list of inputs.
     torch
         The same computation in torch, for the peers.
     reference
@@ -32,14 +35,30 @@ class Workload:
 
     name: str
     inputs: Callable[[], tuple[Any, ...]]
-    define: Callable[[FusionDefinition], None]
+    build: Callable[[], Implementation]
     torch: Callable[..., Any]
     reference: Callable[..., Any]
     ceiling: str = "plain_map"
 
 
+def _automatic(define: Callable[[FusionDefinition], None]) -> Callable[[], Implementation]:
+    """Return the builder of a fusion that fuser schedules."""
+
+    def build() -> Implementation:
+        with FusionDefinition() as fd:
+            define(fd)
+        return fd.execute
+
+    return build
+
+
 def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Any:
     return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def _uniform(*shape: int) -> Any:
+    """Return addends of one sign: an error relative to their sum then says something."""
+    return torch.rand(*shape, device="cuda", dtype=torch.float32)
 
 
 def _matrix(fd: FusionDefinition, dtype: DataType) -> Any:
@@ -69,19 +88,21 @@ def _transpose(fd: FusionDefinition) -> None:
 
 
 ROWS, COLS = 16384, 8192
+RING = 2**28
+
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "bias+gelu bf16 16384x8192",
         lambda: (_random(ROWS, COLS), _random(COLS)),
-        _bias_gelu,
+        _automatic(_bias_gelu),
         lambda x, b: F.gelu(x + b, approximate="tanh"),
         lambda x, b: F.gelu(x + b, approximate="tanh"),
     ),
     Workload(
         "silu(x)*y bf16 16384x8192",
         lambda: (_random(ROWS, COLS), _random(ROWS, COLS)),
-        _silu_mul,
+        _automatic(_silu_mul),
         lambda x, y: F.silu(x) * y,
         lambda x, y: F.silu(x) * y,
     ),
@@ -91,16 +112,48 @@ WORKLOADS: tuple[Workload, ...] = (
             _random(ROWS, COLS, dtype=torch.float32),
             _random(ROWS, COLS, dtype=torch.float32),
         ),
-        _add_mul,
+        _automatic(_add_mul),
         lambda x, y: (x + y) * 2.0,
         lambda x, y: (x + y) * 2.0,
     ),
     Workload(
         "transpose bf16 16384x8192",
         lambda: (_random(ROWS, COLS),),
-        _transpose,
+        _automatic(_transpose),
         lambda x: x.t().contiguous(),
         lambda x: x.t(),
+    ),
+    Workload(
+        "ring sum fp32 2^28, bulk",
+        lambda: (_uniform(RING),),
+        lambda: ring_sum().manual_execute,
+        lambda x: x.sum(),
+        lambda x: x.sum(),
+        "ring_sum",
+    ),
+    Workload(
+        "ring sum fp32 2^28, tma",
+        lambda: (_uniform(RING // BOX, BOX),),
+        lambda: ring_sum(replace(RING_SUM, load=LoadStoreOpType.tma)).manual_execute,
+        lambda x: x.sum(),
+        lambda x: x.sum(),
+        "ring_sum",
+    ),
+    Workload(
+        "ring map fp32 2^28, bulk",
+        lambda: (_random(RING, dtype=torch.float32),),
+        lambda: ring_map().manual_execute,
+        lambda x: 2 * x + 1,
+        lambda x: 2 * x + 1,
+        "ring_map",
+    ),
+    Workload(
+        "ring map fp32 2^28, tma",
+        lambda: (_random(RING // BOX, BOX, dtype=torch.float32),),
+        lambda: ring_map(replace(RING_MAP, load=LoadStoreOpType.tma)).manual_execute,
+        lambda x: 2 * x + 1,
+        lambda x: 2 * x + 1,
+        "ring_map",
     ),
 )
 
