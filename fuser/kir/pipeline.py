@@ -151,8 +151,12 @@ def _roles(kernel: Kernel, stmt: Roles) -> Iterator[str]:
 
 def entry_registers(kernel: Kernel, threads: int) -> int:
     """Return the registers per thread with which a kernel begins that hands some over."""
-    most = REGISTERS // (threads * max(1, kernel.min_blocks))
-    return min(most, MAX_REGISTERS) // 8 * 8
+    return registers_at_entry(threads * max(1, kernel.min_blocks))
+
+
+def registers_at_entry(threads: int) -> int:
+    """Return the registers per thread when `threads` threads share an SM from the start."""
+    return min(REGISTERS // threads, MAX_REGISTERS) // 8 * 8
 
 
 def _registers(kernel: Kernel, stmt: Roles, threads: int) -> Iterator[str]:

@@ -47,10 +47,14 @@ def _verify_block(kernel: Kernel) -> None:
         )
 
 
+def shared_bytes_available(kernel: Kernel) -> int:
+    """Return how many bytes of shared memory the kernel may declare."""
+    grid = any(isinstance(s, GridReduce) for s in walk_stmts(kernel.body))
+    return MAX_SHARED_BYTES - DYNAMIC_ALIGN * grid
+
+
 def _verify_shared(kernel: Kernel) -> None:
-    available = MAX_SHARED_BYTES
-    if any(isinstance(s, GridReduce) for s in walk_stmts(kernel.body)):
-        available -= DYNAMIC_ALIGN
+    available = shared_bytes_available(kernel)
     if kernel.shared_bytes > available:
         raise VerifyError(
             f"kernel {kernel.name}: {kernel.shared_bytes} bytes of shared memory; "

@@ -46,6 +46,7 @@ from fuser.nest.nodes import (
     Release,
     Ring,
     WarpRoles,
+    children,
     walk,
 )
 from fuser.passes.buffers import trip_of
@@ -78,7 +79,9 @@ class CircularBuffers:
         for members in loops.values():
             check_agreement(members)
         cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()}, once)
-        return replace(nest, body=cloner.body(nest.body))
+        body = cloner.body(nest.body)
+        check_behind(body)
+        return replace(nest, body=body)
 
 
 def ring_variable(nest: LoopNest, tensor: str) -> str:
@@ -128,6 +131,32 @@ def check_agreement(members: dict[str, CircularBuffer]) -> None:
                 f"{name}: circular-buffered with {_text(other)}, but {first} on the same loop with "
                 f"{_text(buffer)}; all tensors of a loop must agree"
             )
+
+
+def check_behind(nodes: tuple[NestNode, ...], handed: Ring | None = None) -> Ring | None:
+    """Raise `ScheduleError` if producers that gave their registers away have more to compute.
+
+    Returns the last ring whose registers changed hands.
+    """
+    for node in nodes:
+        if isinstance(node, WarpRoles):
+            handed = node.ring if hands_over(node.ring) else handed
+            continue
+        if handed is not None and isinstance(node, Compute):
+            raise ScheduleError(
+                f"{node.tensor}: is computed by all threads behind the roles of ring "
+                f"{handed.name}, whose producers have given their registers away; needed a ring "
+                "without num_registers"
+            )
+        for body in children(node):
+            handed = check_behind(body, handed)
+    return handed
+
+
+def hands_over(ring: Ring) -> bool:
+    """Whether the producers of a ring give registers to its consumers."""
+    kind = ring.buffer.type
+    return isinstance(kind, WarpSpecialized) and kind.num_registers is not None
 
 
 def _text(buffer: CircularBuffer) -> str:
@@ -238,8 +267,7 @@ class _Cloner:
         def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
             return (Await(ring, trip), *body, Release(ring, trip))
 
-        kind = ring.buffer.type
-        handed = isinstance(kind, WarpSpecialized) and kind.num_registers is not None
+        handed = hands_over(ring)
         # With their registers given away, producers cannot run what follows; else all threads do.
         produce = inside(producer, inner, fills)
         consume = inside(consumer, inner, uses)

@@ -195,6 +195,13 @@ class ElementLowering:
         if not axes and not grid:
             return ()
         name, dtype = self.node.tensor, self.state.storage_dtype(self.node.tensor)
+        if self.scope.team is not None:
+            over = ", ".join(p.name for p in reduced if p.is_parallel)
+            raise ScheduleError(
+                f"{name}: is reduced over {over} inside a warp role, which not all threads of the "
+                "block run; needed a pipelined ring, or a reduction behind the roles, without "
+                "num_registers"
+            )
         stmts: list[Stmt] = []
         scalar = name
         if not self.is_scalar(name):

@@ -17,6 +17,7 @@ from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substi
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
+from fuser.kir.pipeline import registers_at_entry
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
@@ -478,12 +479,25 @@ def check_specialised(
             f"{name}: registers change hands among {consumers} consumer threads; whole warp groups "
             f"of {WARP_GROUP} are needed"
         )
-    fewer, more = kind.num_registers
-    total = fewer * WARP_GROUP + more * consumers
-    if total > 65536 or fewer > more:
+    check_registers(name, kind.num_registers, consumers)
+
+
+def check_registers(name: str, registers: tuple[int, int], consumers: int) -> None:
+    """Raise `ScheduleError` unless producers give at least what consumers take."""
+    fewer, more = registers
+    threads = WARP_GROUP + consumers
+    begin = registers_at_entry(threads)
+    if not fewer <= begin <= more:
         raise ScheduleError(
-            f"{name}: registers {fewer} x {WARP_GROUP} + {more} x {consumers} = {total}; at most "
-            "65536 a block, and no more for producers than for consumers"
+            f"{name}: num_registers ({fewer}, {more}), and a block of {threads} threads begins "
+            f"with {begin} a thread; needed at most that for producers and at least that for "
+            "consumers"
+        )
+    total = fewer * WARP_GROUP + more * consumers
+    if total > begin * threads:
+        raise ScheduleError(
+            f"{name}: num_registers {fewer} x {WARP_GROUP} + {more} x {consumers} = {total}; the "
+            f"block begins with {begin} x {threads} = {begin * threads}, which nothing may exceed"
         )
 
 

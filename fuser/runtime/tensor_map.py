@@ -83,13 +83,8 @@ def encode(param: TensorMapParam, values: Mapping[str, int], pointer: int) -> by
 
 
 def encode_planned(planned: PlannedMap, pointer: int) -> bytes:
-    """Return what `encode` would, sizes being evaluated already.
-
-    The driver has no map of a tensor without elements; no kernel copies a box of one either.
-    """
+    """Return what `encode` would, sizes being evaluated already."""
     at_zero = planned.at_zero
-    if 0 in at_zero.dims:
-        return bytes(MAP_BYTES)
     return _named(planned.param, replace(at_zero, address=at_zero.address + pointer))
 
 
