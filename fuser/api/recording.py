@@ -47,6 +47,9 @@ def recorded(method: Callable[P, R]) -> Callable[P, R]:
             if error.location is not None or isinstance(error, StaticNeededError):
                 raise
             raise DefinitionError(str(error), fd.location) from None
+        except TypeError as error:
+            what = f"{name}: takes no such arguments: {error}"
+            raise DefinitionError(what, fd.location) from error
         finally:
             fd.location = None
         fd.calls.append(Call(owner.prefix + name, args[1:], dict(kwargs), result))

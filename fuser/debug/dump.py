@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuser.core.errors import OptionError
 from fuser.debug.stages import Stage, parse_stages, snapshot
 
 SUFFIX: dict[Stage, str] = {
@@ -44,7 +45,13 @@ class Dump:
 
     def _clear(self) -> None:
         """Remove what an earlier process left in this folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(
+                f"FUSER_DUMP_DIR: {self.folder}: {error.strerror}; a folder that can be made and "
+                "written is needed"
+            ) from error
         for path in self.folder.iterdir():
             if _NUMBERED.fullmatch(path.name):
                 path.unlink()

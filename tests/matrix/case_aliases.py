@@ -152,6 +152,18 @@ def test_case_64_one_array_passed_twice(execute: Execute, dtype: DataType, rng: 
     assert not np.shares_memory(forwarded, x)
 
 
+def test_one_value_added_twice_gives_two_arrays(execute: Execute, rng: Rng) -> None:
+    x = array(D.Float, (9, 33), "contiguous", rng)
+    with FusionDefinition() as fd:
+        y = fd.ops.neg(define(fd, x))
+        for _ in range(3):
+            fd.add_output(y)
+    outputs = execute(fd, [x])
+    for k, out in enumerate(outputs):
+        compare(f"output {k}", out, -x, D.Float)
+        assert not any(np.shares_memory(out, other) for other in outputs[:k])
+
+
 @pytest.mark.parametrize("shift", [0, 1, 7])
 def test_case_64_inputs_that_overlap_an_alias(execute: Execute, shift: int, rng: Rng) -> None:
     memory = rng.integers(-9, 9, 1000).astype(np.float32)

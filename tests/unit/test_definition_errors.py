@@ -153,6 +153,11 @@ CASES = {
                     "add_output: t1 cannot alias t5: it is no input; an input tensor is needed"),
     "alias twice": (lambda f: (f.add_output(f.ops.neg(f.b), f.b), f.add_output(f.b, f.b)),
                     "add_output: t1 cannot alias t1: output t5 already does; one output per"),
+    "no list": (lambda f: f.define_tensor(shape=5), "define_tensor: takes no such arguments: "),
+    "float axis": (lambda f: f.ops.sum(f.x, 1.5), "sum: takes no such arguments: 'float' object"),
+    "cat of one": (lambda f: f.ops.cat(f.x), "cat: takes no such arguments: t0: tensors of a"),
+    "no operand": (lambda f: f.ops.sum(), "sum: takes no such arguments: "),
+    "vector": (lambda f: f.define_vector("a"), "define_vector: takes no such arguments: "),
     "scalar output": (lambda f: f.add_output(f.s), "add_output: got <Scalar s3: f64>; a tensor"),
 }  # fmt: skip
 

@@ -48,6 +48,13 @@ def dumped(folder) -> dict[str, list[str]]:
     return {f.name: sorted(p.name for p in f.iterdir()) for f in sorted(folder.iterdir())}
 
 
+def test_a_folder_that_cannot_be_made_is_named(folder, monkeypatch):
+    folder.write_text("a file is in the way")
+    monkeypatch.setenv("FUSER_DUMP", "cuda")
+    with pytest.raises(OptionError, match=r"FUSER_DUMP_DIR: .*dump.*; a folder that can be made"):
+        definition().execute([ARRAY], backend="interpret")
+
+
 def test_nothing_is_written_unasked(folder, monkeypatch):
     monkeypatch.delenv("FUSER_DUMP", raising=False)
     definition().execute([ARRAY], backend="interpret")
