@@ -49,7 +49,7 @@ from fuser.passes.launch import BLOCK, GRID, launch_extents, padded_block
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
-from fuser.passes.ring import RingLowering, lower_roles, producer_threads
+from fuser.passes.ring import RingLowering, check_slowest, lower_roles, producer_threads
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
@@ -209,6 +209,7 @@ def reserve_producers(state: Lowering) -> None:
             continue
         kind = node.ring.buffer.type
         assert isinstance(kind, WarpSpecialized)
+        check_slowest(state, node.ring.name, kind)
         threads = producer_threads(kind)
         if state.extra_axis not in (None, kind.on):
             raise ScheduleError(

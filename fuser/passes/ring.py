@@ -451,6 +451,16 @@ def lower_roles(
     )
 
 
+def check_slowest(state: Lowering, name: str, kind: WarpSpecialized) -> None:
+    """Raise `ScheduleError` unless producers extend the slowest varying axis that has threads."""
+    used = [k for k in state.launch.used if k.is_block and k.value > kind.on.value]
+    if used:
+        raise ScheduleError(
+            f"{name}: warp-specialised on {kind.on.name}, and {used[0].name} has threads too; "
+            "producer warps follow the others only on the slowest varying thread axis"
+        )
+
+
 def check_specialised(
     state: Lowering, ring: RingLowering, kind: WarpSpecialized, consumers: int
 ) -> None:
@@ -459,13 +469,6 @@ def check_specialised(
     if consumers % WARP:
         raise ScheduleError(
             f"{name}: warp-specialised over {consumers} threads; whole warps of {WARP} are needed"
-        )
-    others = [k for k in ParallelType if k.is_block and k is not kind.on and k in state.launch.used]
-    later = [k for k in others if k.value > kind.on.value]
-    if later:
-        raise ScheduleError(
-            f"{name}: warp-specialised on {kind.on.name}, and {later[0].name} has threads too; "
-            "producer warps follow the others only on the slowest varying thread axis"
         )
     if ring.loads(LoadStoreOpType.cp_async) or ring.loads(LoadStoreOpType.set):
         raise ScheduleError(

@@ -1,0 +1,74 @@
+"""One cell of every family under compute-sanitizer: memcheck, racecheck and synccheck.
+
+``PYTHONPATH=.:tests python tests/gpu/sanitize.py [compute-sanitizer]`` on a machine with a GPU;
+prints a table and ends with status 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rings import matrix
+from rings.cells import Cell
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+SECONDS = 300
+SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
+
+
+def cells() -> list[Cell]:
+    """Return a pipelined cell a base, and a warp-specialised one where that exists."""
+    found: list[Cell] = []
+    for base in matrix.BASES:
+        small = replace(base, trips="S+1", edge="whole")
+        for kind in ("parity-mbarrier", "ws", "ws-regs"):
+            cell = replace(small, type=kind, tile=1024 if kind == "ws-regs" else 256)
+            if cell.is_legal():
+                found.append(cell)
+    return found
+
+
+def run(sanitizer: str, tool: str, cell: Cell) -> str:
+    """Return "clean", or what the tool or the cell said."""
+    command = [sanitizer, f"--tool={tool}", "--error-exitcode=9", sys.executable, "-m",
+               "rings.on_gpu"]  # fmt: skip
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(root / "tests")))}
+    try:
+        done = subprocess.run(
+            command, input=str(cell), env=env, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"hung: more than {SECONDS} s"
+    text = done.stdout + done.stderr
+    summary = SUMMARY.search(text)
+    if summary is None:
+        return f"no summary: {' '.join(text.split())[-200:]}"
+    if done.returncode or f"ok {cell}" not in text:
+        said = re.findall(rf"^(?:bad|lost) .*|^=+ (?:Invalid|Error|Race|Barrier).*", text, re.M)
+        return f"{summary[2]}; {' '.join(said)[:300]}"
+    return "clean"
+
+
+def main() -> int:
+    """Print the table."""
+    sanitizer = sys.argv[1] if len(sys.argv) > 1 else shutil.which("compute-sanitizer")
+    if sanitizer is None:
+        raise SystemExit("compute-sanitizer: not on PATH; needed its path as argument")
+    found = 0
+    for cell in cells():
+        results = {tool: run(sanitizer, tool, cell) for tool in TOOLS}
+        found += sum(text != "clean" for text in results.values())
+        print(f"{cell!s:75}", "  ".join(f"{t} {text}" for t, text in results.items()), flush=True)
+    print(f"{len(cells())} cells, {len(TOOLS)} tools, {found} findings")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,168 @@
+"""One cell of the matrix: a family with all its choices made, and how many trips it runs."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from fuser import DataType, FusionDefinition, LoadStoreOpType, ParallelType
+from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
+from rings.families import ENGINE, FAMILIES, Choices, Family
+
+P, L = ParallelType, LoadStoreOpType
+ROLES = ("ws", "ws-regs")
+TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
+TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
+EDGES = ("whole", "cut", "odd")
+BLOCKS = 3
+REGISTERS = (40, 232)
+BOUND = {DataType.Float8_e4m3fn: 3}
+"""Largest input magnitude whose results every operation of a family represents exactly."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Choices by name, so that a cell is a line of text.
+
+    Attributes
+    ----------
+    prefetch
+        P; warp-specialised rings run as far ahead as there are stages.
+    trips
+        How many tiles: a number or a sum with S.
+    edge
+        Whether sizes fill the last tile, end at a multiple of 16 bytes, or anywhere.
+    size
+        Outer and inner extent, instead of `trips` and `edge`.
+    """
+
+    family: str = "single_dim"
+    loads: tuple[LoadStoreOpType, ...] = (L.tma,)
+    stages: int = 3
+    prefetch: int = 2
+    type: str = "parity-mbarrier"
+    dtype: DataType = DataType.Float
+    trips: str = "3S+1"
+    edge: str = "cut"
+    tile: int = 256
+    variant: ParallelType = P.serial
+    size: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        loads = "+".join(load.name for load in self.loads)
+        bound = "" if self.variant is P.serial else f"-{self.variant.name}"
+        return (
+            f"{self.family}{bound}-{loads}-S{self.stages}P{self.prefetch}-{self.type}"
+            f"-{self.dtype.short}-tile{self.tile}-"
+            + (f"{self.trips}-{self.edge}" if self.size is None else "{}x{}".format(*self.size))
+        )
+
+    @property
+    def of(self) -> Family:
+        """The family."""
+        return FAMILIES[self.family]
+
+    @property
+    def hands_registers_over(self) -> bool:
+        """Whether ``setmaxnreg`` is used."""
+        return self.type == "ws-regs"
+
+    def is_legal(self) -> bool:
+        """Whether the cell exists: what it leaves out is refused, see test_circular_errors.py."""
+        roles, f = self.type in ROLES, self.family
+        return (
+            self.prefetch < self.stages
+            and len(self.loads) == self.of.inputs
+            and not (self.of.boxes_only and any(load is not L.tma for load in self.loads))
+            and not (roles and self.prefetch != self.stages - 1)
+            and not (roles and any(load not in ENGINE for load in self.loads))
+            and not (roles and f == "inner_persistent")
+            and not (self.hands_registers_over and f == "reduction_inner")
+            and not (f in ("single_dim", "pointwise") and self.hands_registers_over
+                     and self.tile < 512)  # an element a thread
+            and not (f in ("multi_dim", "reduction_outer") and self.hands_registers_over
+                     and self.tile < 1024)
+            and not (f in ("reduction_outer", "inner_persistent", "matmul")
+                     and self.variant is not P.serial)
+            and not (self.edge != "whole" and (self.trips == "0" or f == "inner_persistent"))
+            and not (f == "pointwise" and self.edge == "odd"
+                     and any(load not in ENGINE for load in self.loads))  # rows of no whole vector
+            and not (self.trips == "S-1" and self.stages < 3)  # 0 and 1 again
+        )  # fmt: skip
+
+    def kind(self) -> CircularBufferType:
+        """The directive's type."""
+        if self.type in ROLES:
+            on = P.block_y if self.family == "matmul" else P.block_x
+            return WarpSpecialized(on, REGISTERS if self.hands_registers_over else None)
+        sync, war = self.type.split("-")
+        return Pipelined(sync, war)  # type: ignore[arg-type]
+
+    def choices(self) -> Choices:
+        """What the builder is given: all but the sizes."""
+        prefetch = None if self.type in ROLES else self.prefetch
+        threads = 256 if self.hands_registers_over else 64
+        return Choices(
+            self.loads, self.stages, prefetch, self.kind(), self.dtype, self.tile, self.variant,
+            threads,
+        )  # fmt: skip
+
+    def count(self) -> int:
+        """Number of trips."""
+        s = self.stages
+        return {"0": 0, "1": 1, "S-1": s - 1, "S": s, "S+1": s + 1, "3S+1": 3 * s + 1}[self.trips]
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the inputs."""
+        f = self.of
+        if self.size is not None:
+            outer, inner = self.size
+            streamed, other = (outer, inner) if f.outer else (inner, outer)
+            if self.family == "single_dim":
+                streamed = outer * inner
+            return f.shapes(streamed, other, self.tile)
+        unit = f.unit(self.tile)
+        short = {"whole": 0, "cut": unit // 4, "odd": unit // 4 + 1}[self.edge]
+        columns = self.tile // 2 - {"whole": 0, "cut": 16, "odd": 13}[self.edge]
+        return f.shapes(
+            max(0, self.count() * unit - short), columns if f.columns else BLOCKS, self.tile
+        )
+
+    def inputs(self) -> list[np.ndarray]:
+        """Random small integers, always the same for a cell."""
+        rng = np.random.default_rng(zlib.crc32(str(self).encode()))
+        most = BOUND.get(self.dtype, 40)
+        return [
+            rng.integers(-most, most + 1, shape).astype("f4").astype(self.dtype.np)
+            for shape in self.shapes()
+        ]
+
+    def reference(self, inputs: list[np.ndarray]) -> np.ndarray:
+        """The result in float64."""
+        return self.of.reference([a.astype("f8") for a in inputs])
+
+
+@lru_cache(maxsize=64)
+def build(family: str, choices: Choices) -> FusionDefinition:
+    """Return the definition that cells of the same choices share, compiled once for all sizes."""
+    return FAMILIES[family].build(choices)
+
+
+def definition(cell: Cell) -> FusionDefinition:
+    """Return a cell's definition."""
+    return build(cell.family, cell.choices())
+
+
+def require_equal(cell: Cell, got: np.ndarray, expected: np.ndarray, how: str) -> None:
+    """Raise `AssertionError` unless every element is the reference, exactly."""
+    assert got.shape == expected.shape, f"{cell} ({how}): {got.shape}, needed {expected.shape}"
+    wrong = got.astype("f8") != expected
+    if wrong.any():
+        at = tuple(int(i[0]) for i in np.nonzero(wrong))
+        raise AssertionError(
+            f"{cell} ({how}): {int(wrong.sum())} of {wrong.size} elements differ, the first at "
+            f"{at}: {got[at]} where the reference is {expected[at]}"
+        )

@@ -1,0 +1,315 @@
+"""Fusions that stream through shared memory, one function a family, with references in NumPy.
+
+A builder takes `Choices` and returns a definition whose schedule is set; sizes are symbolic, so that
+one kernel serves every number of trips. Numbers are small integers, so that every dtype, every
+order of summation and float64 agree exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
+from fuser.api.tensor import Tensor
+from fuser.schedule.circular import CircularBufferType, Pipelined
+
+P, L = ParallelType, LoadStoreOpType
+ENGINE = (L.tma, L.bulk)
+THREADS = 64
+VECTOR_BYTES = 16
+MAX_BOX = 256
+ROWS = 4
+"""Rows of a box of two dimensions; its columns are the rest of a tile."""
+BOXES = 3
+"""Tiles of a row that stays in one stage."""
+SIDE = 16
+"""Rows and columns of a matrix product's tile."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What varies between the members of a family.
+
+    Attributes
+    ----------
+    loads
+        How each input gets into shared memory, as many as the family has inputs.
+    tile
+        Elements of a stage along the streamed dimension.
+    variant
+        What binds the elements of a thread: serial, unroll or unswitch.
+    """
+
+    loads: tuple[LoadStoreOpType, ...] = (L.tma,)
+    stages: int = 3
+    prefetch: int | None = None
+    type: CircularBufferType = Pipelined()
+    dtype: DataType = DataType.Float
+    tile: int = 256
+    variant: ParallelType = P.serial
+    threads: int = THREADS
+
+    @property
+    def single(self) -> LoadStoreOpType:
+        """The load of a family with one input."""
+        (load,) = self.loads
+        return load
+
+
+def tensor(fd: FusionDefinition, rank: int, dtype: DataType) -> Tensor:
+    """Define a contiguous tensor of symbolic extents."""
+    return fd.define_tensor(shape=[-1] * rank, contiguity=[True] * rank, dtype=dtype)
+
+
+def staged(x: Tensor, load: LoadStoreOpType) -> Tensor:
+    """Insert a copy into shared memory."""
+    cache = x.cache_after(load)
+    cache.set_memory_type(MemoryType.shared)
+    return cache
+
+
+def buffered(cache: Tensor, reader: Tensor, position: int, c: Choices) -> None:
+    """Buffer a copy inside the first `position` loops of its reader."""
+    cache.inline_at(reader, position)
+    cache.circular_buffer(c.stages, c.prefetch, c.type)
+
+
+def shared_out(y: Tensor, axis: int, c: Choices) -> None:
+    """Split `axis` into trips, elements of a thread and threads."""
+    y.split(axis, c.tile)
+    y.split(axis + 1, c.threads)
+    y.axis(axis + 2).parallelize(P.block_x)
+    if c.variant is not P.serial:
+        y.axis(axis + 1).parallelize(c.variant)
+
+
+def tiled(cache: Tensor, axis: int, load: LoadStoreOpType, c: Choices) -> None:
+    """Split `axis` into trips and what loads a tile: boxes of the engine, or vectors of threads."""
+    cache.split(axis, c.tile)
+    if load in ENGINE:
+        if load is L.tma and c.tile > MAX_BOX:  # several boxes a stage
+            cache.split(axis + 1, MAX_BOX)
+            axis += 1
+        cache.axis(axis + 1).parallelize(P.tma)
+        return
+    width = min(VECTOR_BYTES // c.dtype.nbytes, c.tile // c.threads)
+    cache.split(axis + 1, c.threads * width)
+    cache.split(axis + 2, width)
+    cache.axis(axis + 2).parallelize(P.block_x)
+    cache.axis(axis + 3).parallelize(P.vectorize)
+
+
+# ---- maps --------------------------------------------------------------------------------------
+
+
+def single_dim(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector, a tile a trip."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    shared_out(y, 0, c)
+    tiled(cache, 0, c.single, c)
+    buffered(cache, y, 1, c)
+    return fd
+
+
+def multi_dim(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a matrix: boxes of two dimensions, columns over blocks, rows in trips."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    columns = c.tile // ROWS
+    for t in (y, cache):
+        t.split(1, columns)
+        t.split(0, ROWS)
+        t.reorder({2: 0, 0: 1, 1: 2})  # column tile, row tile, row, column
+        t.axis(0).parallelize(P.grid_x)
+    y.axis(2).parallelize(P.serial if c.variant is P.serial else c.variant)
+    y.axis(3).parallelize(P.block_x)
+    for axis in (2, 3):
+        cache.axis(axis).parallelize(P.tma)
+    buffered(cache, y, 2, c)
+    return fd
+
+
+def pointwise(c: Choices) -> FusionDefinition:
+    """``y = 2 x + z`` of rows over blocks: each input by a load of its own."""
+    with FusionDefinition() as fd:
+        x, z = tensor(fd, 2, c.dtype), tensor(fd, 2, c.dtype)
+        y = fd.ops.cast(x * 2.0 + z, dtype=c.dtype)
+        fd.add_output(y)
+    caches = [staged(t, load) for t, load in zip((x, z), c.loads, strict=True)]
+    shared_out(y, 1, c)
+    y.axis(0).parallelize(P.grid_x)
+    for cache, load in zip(caches, c.loads, strict=True):
+        tiled(cache, 1, load, c)
+        cache.axis(0).parallelize(P.grid_x)
+        buffered(cache, y, 2, c)
+    return fd
+
+
+# ---- reductions --------------------------------------------------------------------------------
+
+
+def reduction_inner(c: Choices) -> FusionDefinition:
+    """``s = sum(x, 1)``: a row a block, partial sums of a thread over all tiles, then the block."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        s = fd.ops.sum(fd.ops.cast(x, dtype=DataType.Float), [1])
+        fd.add_output(s)
+    cache = staged(x, c.single)
+    s.split(1, c.tile)
+    s.split(2, c.threads)
+    partial = s.rfactor([1, 2])
+    for t in (s, partial):
+        t.axis(0).parallelize(P.grid_x)
+        t.axis(-1).parallelize(P.block_x)
+    if c.variant is not P.serial:
+        partial.axis(2).parallelize(c.variant)
+    tiled(cache, 1, c.single, c)
+    cache.axis(0).parallelize(P.grid_x)
+    buffered(cache, partial, 2, c)
+    return fd
+
+
+def reduction_outer(c: Choices) -> FusionDefinition:
+    """``s = sum(x, 0)``: columns over blocks and threads, rows in trips."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        s = fd.ops.sum(fd.ops.cast(x, dtype=DataType.Float), [0])
+        fd.add_output(s)
+    cache = staged(x, c.single)
+    for t in (s, cache):
+        t.split(1, c.tile // ROWS)
+        t.split(0, ROWS)
+        t.reorder({2: 0, 0: 1, 1: 2 if t is cache else 3, 3: 3 if t is cache else 2})
+        t.axis(0).parallelize(P.grid_x)
+    s.axis(2).parallelize(P.block_x)
+    for axis in (2, 3):
+        cache.axis(axis).parallelize(P.tma)
+    buffered(cache, s, 2, c)
+    return fd
+
+
+def inner_persistent(c: Choices) -> FusionDefinition:
+    """``y = x + sum(x, 1)`` of rows that stay in a stage: a row a trip, several boxes a row."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, BOXES * c.tile], contiguity=[True] * 2, dtype=c.dtype)
+        wide = fd.ops.cast(x, dtype=DataType.Float)
+        s = fd.ops.sum(wide, [1])
+        y = fd.ops.add(wide, fd.ops.broadcast_in_dim(s, fd.ops.shape(x), [0]))
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    for t in (y, s):
+        t.split(1, c.threads)
+        t.axis(2).parallelize(P.block_x)
+    s.inline_at(y, 1)
+    tiled(cache, 1, c.single, c)
+    buffered(cache, y, 1, c)
+    return fd
+
+
+# ---- products ----------------------------------------------------------------------------------
+
+
+def matmul(c: Choices) -> FusionDefinition:
+    """``c = a b``, a small product a block: both operands by boxes, K in trips of `tile` / 16."""
+    depth = c.tile // SIDE
+    with FusionDefinition() as fd:
+        a = fd.define_tensor(shape=[-1, SIDE, -1], contiguity=[True] * 3, dtype=c.dtype)
+        b = fd.define_tensor(shape=[-1, -1, SIDE], contiguity=[True] * 3, dtype=c.dtype)
+        shape = [fd.ops.size(a, 0), SIDE, SIDE, fd.ops.size(a, 2)]
+        rows = fd.ops.broadcast_in_dim(fd.ops.cast(a, dtype=DataType.Float), shape, [0, 1, 3])
+        turned = fd.ops.permute(fd.ops.cast(b, dtype=DataType.Float), [0, 2, 1])
+        columns = fd.ops.broadcast_in_dim(turned, shape, [0, 2, 3])
+        s = fd.ops.sum(fd.ops.mul(rows, columns), [3])
+        fd.add_output(s)
+    left, right = (staged(t, load) for t, load in zip((a, b), c.loads, strict=True))
+    s.split(3, depth)
+    s.reorder({3: 1})
+    s.axis(2).parallelize(P.block_y)
+    s.axis(3).parallelize(P.block_x)
+    left.split(2, depth)
+    left.reorder({2: 1})
+    right.split(1, depth)
+    for t in (s, left, right):
+        t.axis(0).parallelize(P.grid_x)
+    for cache in (left, right):
+        cache.axis(2).parallelize(P.tma)
+        cache.axis(3).parallelize(P.tma)
+        buffered(cache, s, 2, c)
+    return fd
+
+
+# ---- sizes and references ----------------------------------------------------------------------
+
+Arrays = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A builder with what is needed to feed and to judge it.
+
+    Attributes
+    ----------
+    inputs
+        How many.
+    shapes
+        Input shapes for a length of the streamed dimension, an extent of the other and the tile.
+    unit
+        Length of the streamed dimension in one trip, of a tile.
+    reference
+        The result in float64.
+    columns
+        The other dimension is the columns of a box; else it is over blocks.
+    outer
+        The streamed dimension is the outer one.
+    boxes_only
+        Every load goes through a tensor map.
+    """
+
+    build: Callable[[Choices], FusionDefinition]
+    inputs: int
+    shapes: Callable[[int, int, int], tuple[tuple[int, ...], ...]]
+    unit: Callable[[int], int]
+    reference: Callable[[Arrays], np.ndarray]
+    columns: bool = False
+    outer: bool = False
+    boxes_only: bool = False
+
+
+FAMILIES = {
+    "single_dim": Family(
+        single_dim, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
+    ),
+    "multi_dim": Family(
+        multi_dim, 1, lambda n, m, tile: ((n, m),), lambda tile: ROWS, lambda a: a[0] * 2 + 1,
+        columns=True, outer=True, boxes_only=True,
+    ),
+    "pointwise": Family(
+        pointwise, 2, lambda n, m, tile: ((m, n),) * 2, lambda tile: tile,
+        lambda a: a[0] * 2 + a[1],
+    ),
+    "reduction_inner": Family(
+        reduction_inner, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0].sum(1)
+    ),
+    "reduction_outer": Family(
+        reduction_outer, 1, lambda n, m, tile: ((n, m),), lambda tile: ROWS,
+        lambda a: a[0].sum(0), columns=True, outer=True, boxes_only=True,
+    ),
+    "inner_persistent": Family(
+        inner_persistent, 1, lambda n, m, tile: ((n, BOXES * tile),), lambda tile: 1,
+        lambda a: a[0] + a[0].sum(1, keepdims=True), outer=True,
+    ),
+    "matmul": Family(
+        matmul, 2, lambda n, m, tile: ((m, SIDE, n), (m, n, SIDE)), lambda tile: tile // SIDE,
+        lambda a: a[0] @ a[1], boxes_only=True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,176 @@
+"""The matrix of circular buffers: all of its cells, and few that meet every pair of choices."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+
+from fuser import DataType, LoadStoreOpType, ParallelType
+from rings.cells import EDGES, TRIPS, TYPES, Cell
+
+P, L = ParallelType, LoadStoreOpType
+STAGES = range(1, 9)
+DISTANCES = tuple((s, p) for s in STAGES for p in range(s))
+KINDS = (L.tma, L.bulk, L.cp_async, L.set)
+ALONE = tuple((kind,) for kind in KINDS)
+PAIRS = tuple(itertools.combinations_with_replacement(KINDS, 2))
+DTYPES = (
+    DataType.Float, DataType.BFloat16, DataType.Half, DataType.Int8, DataType.Float8_e4m3fn,
+)  # fmt: skip
+TILES = (256, 512, 1024)
+BINDINGS = (P.serial, P.unroll, P.unswitch)
+SEED_STAGES = (2, 3, 4)
+BASES = (
+    Cell("single_dim", (L.tma,)),
+    Cell("single_dim", (L.tma,), variant=P.unroll),
+    Cell("single_dim", (L.tma,), variant=P.unswitch),
+    Cell("multi_dim", (L.tma,)),
+    Cell("pointwise", (L.tma, L.set)),
+    Cell("pointwise", (L.tma, L.cp_async)),
+    Cell("reduction_inner", (L.tma,)),
+    Cell("reduction_outer", (L.tma,)),
+    Cell("inner_persistent", (L.tma,), edge="whole"),
+    Cell("matmul", (L.tma, L.tma)),
+)
+"""The seed's seven families, variants apart."""
+
+
+def whole() -> tuple[Cell, ...]:
+    """Return every cell: four blocks that each cross some choices completely."""
+    return tuple(dict.fromkeys((*_seed(), *_families(), *_protocols(), *_dtypes())))
+
+
+def _seed() -> Iterator[Cell]:
+    """The seed's own sizes."""
+    sizes = itertools.product((128, 500, 1024), (128, 1024))
+    for base, stages, size in itertools.product(BASES, SEED_STAGES, sizes):
+        yield replace(base, stages=stages, prefetch=stages - 1, size=size)
+
+
+def _families() -> Iterator[Cell]:
+    """Every family with every P, type, number of trips and edge."""
+    for base, stages, kind in itertools.product(BASES, SEED_STAGES, TYPES):
+        for prefetch, trips, edge in itertools.product(range(stages), TRIPS, EDGES):
+            cell = replace(
+                base, stages=stages, prefetch=prefetch, type=kind, trips=trips, edge=edge
+            )
+            if kind == "ws-regs":
+                cell = replace(cell, tile=1024)
+            if cell.is_legal():
+                yield cell
+
+
+def _protocols() -> Iterator[Cell]:
+    """Every way to load, alone and in pairs, with every S, P, type and number of trips."""
+    edges = itertools.cycle(EDGES)
+    for loads, (stages, prefetch), kind in itertools.product((*ALONE, *PAIRS), DISTANCES, TYPES):
+        base = Cell("single_dim" if len(loads) == 1 else "pointwise", loads)
+        for trips in TRIPS:
+            cell = replace(
+                base, stages=stages, prefetch=prefetch, type=kind, trips=trips, edge=next(edges),
+                tile=512 if kind == "ws-regs" else 256,
+            )  # fmt: skip
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
+
+
+def _dtypes() -> Iterator[Cell]:
+    """Every dtype with every way to load, type, tile, number of trips and edge."""
+    for loads, dtype, kind, tile in itertools.product((*ALONE, *PAIRS), DTYPES, TYPES, TILES):
+        base = Cell(
+            "single_dim" if len(loads) == 1 else "pointwise", loads, type=kind, dtype=dtype,
+            tile=tile,
+        )  # fmt: skip
+        for trips, edge in itertools.product(("1", "3S+1"), EDGES):
+            cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+# ---- covering ----------------------------------------------------------------------------------
+
+AXES: dict[str, Sequence[object]] = {
+    "base": (
+        *((b.family, b.variant, b.loads) for b in BASES),
+        *(("single_dim", P.serial, loads) for loads in ALONE[1:]),
+        *(("pointwise", P.serial, loads) for loads in PAIRS
+          if loads not in ((L.tma, L.set), (L.tma, L.cp_async))),
+    ),
+    "stages": STAGES,
+    "distance": ("0", "1", "half", "S-2", "S-1"),
+    "type": TYPES,
+    "dtype": DTYPES,
+    "trips": TRIPS,
+    "edge": EDGES,
+    "tile": TILES,
+}  # fmt: skip
+
+
+def cell_of(choice: dict[str, object]) -> Cell | None:
+    """Return the cell that one value an axis makes; None where there is none."""
+    family, variant, loads = choice["base"]  # type: ignore[misc]
+    s = choice["stages"]
+    assert isinstance(s, int)
+    distance = {"0": 0, "1": 1, "half": s // 2, "S-2": s - 2, "S-1": s - 1}
+    rest = {f.name: choice[f.name] for f in fields(Cell) if f.name in choice}
+    p = distance[str(choice["distance"])]
+    cell = Cell(family=family, variant=variant, loads=loads, prefetch=p, **rest)  # type: ignore[arg-type]
+    return cell if p >= 0 and cell.is_legal() else None
+
+
+def pairs_of(choice: dict[str, object]) -> set[tuple[str, object, str, object]]:
+    """Return every pair of values that a choice has."""
+    return {(a, choice[a], b, choice[b]) for a, b in itertools.combinations(AXES, 2)}
+
+
+def covering(seed: int = 0, tries: int = 10) -> tuple[Cell, ...]:
+    """Return cells in which every pair of values of `AXES` that can meet does.
+
+    Greedy: each pair not met yet is completed at random, several times; the completion that meets
+    most other pairs is kept.
+    """
+    rng = random.Random(seed)
+    missing = [
+        (a, x, b, y)
+        for a, b in itertools.combinations(AXES, 2)
+        for x, y in itertools.product(AXES[a], AXES[b])
+    ]
+    rng.shuffle(missing)
+    met: set[tuple[str, object, str, object]] = set()
+    cells: list[Cell] = []
+    for pair in missing:
+        if pair in met:
+            continue
+        found = [c for c in (_complete(pair, rng) for _ in range(tries)) if c is not None]
+        if not found:
+            continue  # the two exclude each other
+        best = max(found, key=lambda choice: len(pairs_of(choice) - met))
+        met |= pairs_of(best)
+        cell = cell_of(best)
+        assert cell is not None
+        cells.append(cell)
+    return tuple(dict.fromkeys(cells))
+
+
+def _complete(
+    pair: tuple[str, object, str, object], rng: random.Random
+) -> dict[str, object] | None:
+    """Return a legal choice that has a pair of values, or None after some tries."""
+    a, x, b, y = pair
+    for _ in range(60):
+        choice = {name: rng.choice(values) for name, values in AXES.items()} | {a: x, b: y}
+        if cell_of(choice) is not None:
+            return choice
+    return None
+
+
+def every_distance() -> tuple[Cell, ...]:
+    """Return one cell for every S and P, types in turn."""
+    kinds = itertools.cycle(TYPES[:4])
+    return tuple(
+        Cell("single_dim", (L.bulk,), s, p, next(kinds), trips="S+1") for s, p in DISTANCES
+    )
