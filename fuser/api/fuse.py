@@ -16,6 +16,8 @@ from fuser.api.destination import destination, is_array, writing
 from fuser.api.tensor import Handle, Scalar, StaticNeededError, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
+from fuser.core.expr import variables
+from fuser.fusion.attrs import SizeAttrs
 from fuser.fusion.names import is_valid_name
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -34,7 +36,8 @@ class FusedFunction:
 
     Arrays are symbolic: dtype, rank, extents of 1 and contiguity select the trace. Floats and ints
     are passed at every call, unless the function needs an int while it is traced (a dimension, a
-    loop bound, a condition); such an int, and every other argument, is part of the trace.
+    loop bound, a condition); such an int, and every other argument, is part of the trace. So are
+    the extents of an array whose ``shape`` decides such a thing: a trace per shape.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -59,7 +62,7 @@ class FusedFunction:
         leaves = dict(_leaves((), {"": args, **kwargs}))
         while True:
             inputs = {p: x for p, x in leaves.items() if self._is_input(p, x)}
-            key = tuple((p, _key(x, p in inputs)) for p, x in leaves.items())
+            key = tuple((p, _key(x, p in inputs, p in self._static)) for p, x in leaves.items())
             trace = self._traces.get(key)
             if trace is None:
                 try:
@@ -76,7 +79,7 @@ class FusedFunction:
 
     def _trace(self, args: Any, kwargs: Any, inputs: dict[Path, Any]) -> Trace:
         fd = FusionDefinition(numpy_broadcasting=True)
-        handles = {path: _define(fd, leaf) for path, leaf in inputs.items()}
+        handles = {p: _define(fd, leaf, p in self._static) for p, leaf in inputs.items()}
         tree = _replaced((), {"": args, **kwargs}, handles)
         positional = tree.pop("")
         try:
@@ -84,7 +87,7 @@ class FusedFunction:
                 result = self.function(*positional, **tree)
         except StaticNeededError as error:
             paths = _inputs_of(error.scalar, handles)
-            if not paths:
+            if paths <= self._static:
                 raise
             raise _Retry(paths) from None
         several = isinstance(result, list | tuple)
@@ -121,7 +124,7 @@ def fuse(function: Callable[..., Any]) -> FusedFunction:
 
 
 class _Retry(Exception):
-    """The trace needs some scalar inputs as numbers."""
+    """The trace needs some scalar inputs, or extents of some tensors, as numbers."""
 
     def __init__(self, paths: set[Path]) -> None:
         super().__init__(paths)
@@ -129,9 +132,17 @@ class _Retry(Exception):
 
 
 def _inputs_of(scalar: Scalar, handles: dict[Path, Any]) -> set[Path]:
-    """Return which scalar inputs `scalar` is computed from."""
-    names = scalar.fd.fusion.ancestors((scalar.name,))
-    return {p for p, h in handles.items() if isinstance(h, Scalar) and h.name in names}
+    """Return which scalar inputs, and extents of which tensors, `scalar` is computed from."""
+    graph = scalar.fd.fusion
+    values = [graph.value(name) for name in graph.ancestors((scalar.name,))]
+    names = {value.name for value in values}
+    sizes = [v.attrs.expr for v in values if isinstance(v.attrs, SizeAttrs)]
+    extents = frozenset[str]().union(*map(variables, sizes))
+    return {p for p, h in handles.items() if h.name in names or extents & _extents_of(h)}
+
+
+def _extents_of(handle: Handle) -> frozenset[str]:
+    return frozenset[str]().union(*map(variables, handle.value.shape))
 
 
 def _leaves(path: Path, tree: Any) -> Iterator[tuple[Path, Any]]:
@@ -159,9 +170,10 @@ def _replaced(path: Path, tree: Any, handles: dict[Path, Any]) -> Any:
     return handles.get(path, tree)
 
 
-def _key(leaf: Any, is_input: bool) -> Hashable:
+def _key(leaf: Any, is_input: bool, static: bool) -> Hashable:
     if is_array(leaf):
-        return array_kind(leaf).key
+        kind = array_kind(leaf)
+        return (kind.key, kind.sizes) if static else kind.key
     if is_input:
         return type(_number(leaf)).__name__
     key: Hashable = leaf if isinstance(leaf, Hashable) else repr(leaf)
@@ -174,9 +186,11 @@ def _number(leaf: Any) -> Any:
     return scalar.item() if isinstance(leaf, np.generic) else scalar
 
 
-def _define(fd: FusionDefinition, leaf: Any) -> Any:
+def _define(fd: FusionDefinition, leaf: Any, static: bool) -> Any:
     if not is_array(leaf):
         is_int = isinstance(leaf, int | np.integer)
         return fd.define_scalar(DataType.Int if is_int else DataType.Double)
     kind = array_kind(leaf)
-    return fd.define_tensor(sizes=kind.sizes, strides=kind.strides, dtype=kind.dtype)
+    return fd.define_tensor(
+        sizes=kind.sizes, strides=kind.strides, dtype=kind.dtype, static_sizes=static
+    )

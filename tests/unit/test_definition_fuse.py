@@ -148,12 +148,32 @@ def test_shapes_while_tracing(rng):
 
     @fuser.fuse
     def bad(a):
-        for _ in range(a.shape[0]):
-            pass
-        return a
+        return a if a.size(0) > 3 else -a  # `size` is a scalar of the fusion whatever the array
 
-    with pytest.raises(DefinitionError, match="is used as a Python integer, and its value is"):
+    with pytest.raises(DefinitionError, match="is used as a truth value, and its value is"):
         bad(x)
+
+
+def test_an_extent_that_decides_the_trace_is_part_of_it(rng):
+    traced = []
+
+    @fuser.fuse
+    def f(a, b, steps):
+        traced.append(a.shape)
+        for _ in range(min(a.shape[0], steps)):
+            b = b + 1.0
+        return b if a.shape[1] > 3 else -b
+
+    def expected(a, b, steps):
+        b = b + min(a.shape[0], steps)
+        return b if a.shape[1] > 3 else -b
+
+    for rows, columns, n, steps in [(2, 4, 5, 9), (4, 4, 5, 9), (2, 3, 5, 9), (2, 4, 5, 1)]:
+        a, b = rng.random((rows, columns), np.float32), rng.random(n, np.float32)
+        np.testing.assert_allclose(f(a, b, steps), expected(a, b, steps), rtol=1e-6)
+    finished = len(traced)
+    np.testing.assert_allclose(f(a, b[:3], 1), expected(a, b[:3], 1), rtol=1e-6)
+    assert len(traced) == finished, "the extents of b decide nothing: no trace of their own"
 
 
 def test_functions_run_at_once_on_arrays(rng):
