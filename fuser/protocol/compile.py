@@ -252,9 +252,9 @@ class Compiler:
                 number = self.index(nbytes * weight, lets)
                 return Act("arrive", barrier, self.index(at, lets), number, weight)
             case MbarrierArriveToken(tokens, slot, barrier, at, nbytes):
-                number = None if nbytes is None else self.index(nbytes * weight, lets)
+                announced = None if nbytes is None else self.index(nbytes * weight, lets)
                 token = tokens, self.index(slot, lets), self.mask_id(mask)
-                return Act("arrive", barrier, self.index(at, lets), number, weight, token=token)
+                return Act("arrive", barrier, self.index(at, lets), announced, weight, token=token)
             case MbarrierWait(barrier, at, parity, why):
                 parity_of = self.index(parity, lets)
                 return Act("wait", barrier, self.index(at, lets), parity_of, why=why)

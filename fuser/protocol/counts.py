@@ -78,7 +78,7 @@ class Counting:
         if exact:
             return (least,)
         step = self.steps[level]
-        return tuple(least + step * k for k in (0, 1, 2, 3, 5)) + (least + step * self.horizon,)
+        return tuple(least + step * k for k in (0, 1, 2, 3, 5, self.horizon))
 
     def replaced(self, known: Known, v: tuple[int, ...], e: Compiled, a: Count, b: Count) -> Known:
         """Return `known` with refined counts."""

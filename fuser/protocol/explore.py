@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from fuser.protocol.errors import Violation
 from fuser.protocol.fold import Folding
-from fuser.protocol.machine import Event, Machine, State
+from fuser.protocol.machine import Machine
 from fuser.protocol.model import Model
 from fuser.protocol.rules import check_end, finished, successors
+from fuser.protocol.state import Event, State
 
 MOST_STATES = 400_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser.protocol.counts import UNUSED, Count, Known
-from fuser.protocol.machine import Agent, Content, Pending, State
 from fuser.protocol.model import Model, is_foldable, moves_along
+from fuser.protocol.state import Agent, Content, Pending, State
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class Folding:
 
     def fold_inner(self, state: State) -> State:
         """Shift the trips of level 1 in every outer iteration that all agents have reached."""
-        outer, base, inner = state.known
+        _, base, inner = state.known
         if any(self.pinned[0][a][agent.pc] and not agent.v for a, agent in enumerate(state.agents)):
             return state
         for offset in range(len(inner)):
@@ -138,7 +138,7 @@ class Folding:
 
     def fold_iteration(self, state: State, iteration: int, offset: int) -> State:
         """Shift the trips of level 1 in one outer iteration."""
-        outer, base, inner = state.known
+        inner = state.known[2]
         fold = self.model.folds[1]
         values = list[int]()
         for a, agent in enumerate(state.agents):

@@ -4,113 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fuser.protocol.counts import Known
 from fuser.protocol.errors import Undecided, Violation
 from fuser.protocol.model import Model
 from fuser.protocol.program import Act, Branch, Converge, Enter, Head, Jump, Next, Program, Read
+from fuser.protocol.state import (
+    NO_STEP,
+    PASS,
+    Agent,
+    Flight,
+    Pending,
+    State,
+    Step,
+    barrier_name,
+    fill,
+    finishing,
+    launch,
+)
 
 LONGEST_STRETCH = 100_000
 ISSUED = ("arrive", "copy", "cp_async")
 """Acts that never wait: their effect comes any time later, like that of a copy."""
 
 
-class Barrier(NamedTuple):
-    """An mbarrier: arrivals a phase takes, arrivals and bytes still pending, parity, visible."""
-
-    count: int
-    pending: int
-    tx: int
-    phase: int
-    fenced: bool
-
-
-class Pending(NamedTuple):
-    """A read that may still be going on: cells, the trip, and whether all lanes finish next."""
-
-    cells: range
-    array: int
-    trip: int
-    converged: bool
-
-
-class Step(NamedTuple):
-    """The next act of an agent, with its numbers."""
-
-    kind: str
-    cell: int
-    number: int
-    weight: int
-    writes: tuple[tuple[int, int], ...]
-    issued: bool
-    token: tuple[int, ...]
-    partial: bool
-    fault: str
-
-
-class Agent(NamedTuple):
-    """Where an agent is: instruction, loop variables, trips filled and read by array, tokens."""
-
-    pc: int
-    v: tuple[int, ...]
-    fills: tuple[int, ...]
-    reads: tuple[int, ...]
-    tokens: tuple[int, ...]
-    pending: tuple[Pending, ...]
-    step: Step
-
-
-class Flight(NamedTuple):
-    """A copy that has not landed, or an arrival that nobody has seen.
-
-    Attributes
-    ----------
-    cell
-        Its barrier; -1: none.
-    nbytes, arrivals
-        What it takes off the pending bytes (an announcement: less than 0) and arrivals.
-    writes
-        Cells with trips; an arrival has none.
-    reads
-        Reads that are over when it takes effect.
-    """
-
-    cell: int
-    nbytes: int
-    arrivals: int
-    writes: tuple[tuple[int, int], ...]
-    agent: int
-    reads: tuple[Pending, ...] = ()
-
-
-class Content(NamedTuple):
-    """What a part of a stage holds: the trip it was filled for, and whether it has landed."""
-
-    trip: int
-    landed: bool
-
-
-class State(NamedTuple):
-    """A state of the whole protocol."""
-
-    agents: tuple[Agent, ...]
-    barriers: tuple[Barrier | None, ...]
-    contents: tuple[Content | None, ...]
-    flights: tuple[Flight, ...]
-    known: Known
-
-
-class Event(NamedTuple):
-    """What happened: an agent's step (or the agents that met), or a flight that landed."""
-
-    agents: tuple[int, ...]
-    step: Step | None
-    flight: Flight | None
-
-
-PASS = Step("pass", -1, 0, 0, (), False, (), False, "")
-NO_STEP = Step("start", -1, 0, 0, (), False, (), False, "")
+Notes: TypeAlias = tuple[tuple[str, int, range], ...]
+"""What an agent did on the way: reads of cells, trips counted by array, convergence."""
 
 
 class Stretch(NamedTuple):
@@ -119,7 +39,7 @@ class Stretch(NamedTuple):
     known: Known
     pc: int
     v: tuple[int, ...]
-    notes: tuple[tuple[str, int, range], ...]
+    notes: Notes
     step: Step
 
 
@@ -184,14 +104,14 @@ class Machine:
             here = state._replace(agents=agents, known=known)
             if step.kind in ISSUED:
                 issued = issue(self, here, a)
-                yield from self.advance(issued, a, at + 1, now)
+                yield from self.advance(issued, a, at + 1, issued.agents[a].pending)
             else:
                 yield here
 
     def stretch(self, a: int, pc: int, v: tuple[int, ...], known: Known) -> Iterator[Stretch]:
         """Yield the ways to the next act; more than one where a trip count gets decided."""
         program = self.model.agents[a]
-        open_ = [(known, pc, v, tuple[tuple[str, int, range], ...]())]
+        open_: list[tuple[Known, int, tuple[int, ...], Notes]] = [(known, pc, v, ())]
         moves = 0
         while open_:
             moves += 1
@@ -210,42 +130,44 @@ class Machine:
             open_ += self.move(program, known, pc, v, notes)
 
     def move(
-        self,
-        program: Program,
-        known: Known,
-        pc: int,
-        v: tuple[int, ...],
-        notes: tuple[tuple[str, int, range], ...],
-    ) -> Iterator[tuple[Known, int, tuple[int, ...], tuple[tuple[str, int, range], ...]]]:
+        self, program: Program, known: Known, pc: int, v: tuple[int, ...], notes: Notes
+    ) -> Iterator[tuple[Known, int, tuple[int, ...], Notes]]:
         """Yield what one instruction that nobody else sees leads to."""
-        decide, arrays = self.model.counting.decide, self.model.arrays
+        arrays = self.model.arrays
         match program.code[pc]:
             case Read(array, stage):
-                for refined, at in decide(stage, v, known):
-                    cells = self.cells(array, at)
-                    yield refined, pc + 1, v, (*notes, ("read", arrays.index(array), cells))
+                for refined, at in self.model.counting.decide(stage, v, known):
+                    note = "read", arrays.index(array), self.cells(array, at)
+                    yield refined, pc + 1, v, (*notes, note)
             case Converge():
                 yield known, pc + 1, v, (*notes, ("converge", 0, range(0)))
-            case Enter(slot, start):
-                for refined, at in decide(start, v, known):
-                    yield refined, pc + 1, (*v[:slot], at), notes
-            case Head(slot, below, target):
-                for refined, holds in decide(below, v, known):
-                    if holds:
-                        yield refined, pc + 1, v, notes
-                    else:
-                        yield refined, target, v[:slot], notes
             case Next(slot, step, head, fills, reads):
                 count = [("fills", arrays.index(n), range(0)) for n in fills]
                 count += [("reads", arrays.index(n), range(0)) for n in reads]
                 yield known, head, (*v[:slot], v[slot] + step), (*notes, *count)
-            case Branch(cond, target):
-                for refined, holds in decide(cond, v, known):
-                    yield refined, pc + 1 if holds else target, v, notes
             case Jump(target):
                 yield known, target, v, notes
-            case Act():
-                raise AssertionError("an act is no move")
+            case _:
+                for refined, at, w in self.steer(program, known, pc, v):
+                    yield refined, at, w, notes
+
+    def steer(
+        self, program: Program, known: Known, pc: int, v: tuple[int, ...]
+    ) -> Iterator[tuple[Known, int, tuple[int, ...]]]:
+        """Yield where loops and branches go."""
+        decide = self.model.counting.decide
+        match program.code[pc]:
+            case Enter(slot, start):
+                for refined, at in decide(start, v, known):
+                    yield refined, pc + 1, (*v[:slot], at)
+            case Head(slot, below, target):
+                for refined, holds in decide(below, v, known):
+                    yield (refined, pc + 1, v) if holds else (refined, target, v[:slot])
+            case Branch(cond, target):
+                for refined, holds in decide(cond, v, known):
+                    yield refined, pc + 1 if holds else target, v
+            case other:
+                raise AssertionError(other)
 
     def cells(self, array: str, stage: int) -> range:
         """Return the cells of a stage; empty outside of the ring."""
@@ -353,6 +275,7 @@ def issue(m: Machine, state: State, a: int) -> State:
         raise Violation("dead barrier", f"{who} uses {what}, which is not initialised")
     if step.kind == "arrive":
         return _arrive(state, a, step)
+    state = _read_before(m, state, a)
     trips = tuple((cell, agent.fills[array]) for array, cell in step.writes)
     if step.kind == "cp_async":
         filled = fill(state, trips, landed=False)
@@ -364,6 +287,17 @@ def issue(m: Machine, state: State, a: int) -> State:
         raise Violation("fence", f"{who}: the copy engine need not see {what} yet")
     filled = fill(state, trips, landed=not step.issued)
     return launch(filled, Flight(step.cell, step.number, 0, trips, a)) if step.issued else filled
+
+
+def _read_before(m: Machine, state: State, a: int) -> State:
+    """Judge and forget the reads that are over when an agent itself fills a stage."""
+    agent = state.agents[a]
+    over = finishing(agent)
+    for read in over:
+        m.judge(state, a, read)
+    longer = tuple(p for p in agent.pending if p not in over)
+    agents = (*state.agents[:a], agent._replace(pending=longer), *state.agents[a + 1 :])
+    return state._replace(agents=agents)
 
 
 def _arrive(state: State, a: int, step: Step) -> State:
@@ -378,33 +312,3 @@ def _arrive(state: State, a: int, step: Step) -> State:
         agents[a] = agent._replace(tokens=tuple(held))
         state = state._replace(agents=tuple(agents))
     return launch(state, Flight(step.cell, -max(step.number, 0), step.weight, (), a, over))
-
-
-def finishing(agent: Agent) -> tuple[Pending, ...]:
-    """Return the reads that are over before the next act has its effect."""
-    return tuple(p for p in agent.pending if p.converged or not agent.step.partial)
-
-
-def fill(state: State, trips: tuple[tuple[int, int], ...], *, landed: bool) -> State:
-    """Return `state` with cells filled for trips."""
-    contents = list(state.contents)
-    for cell, trip in trips:
-        held = contents[cell]
-        if held is not None and not held.landed:
-            raise Violation("WAW", "a stage is written while another copy into it is in flight")
-        contents[cell] = Content(trip, landed)
-    return state._replace(contents=tuple(contents))
-
-
-def launch(state: State, flight: Flight) -> State:
-    """Put a copy or an arrival in flight; those of an agent stay in order."""
-    flights = sorted((*state.flights, flight), key=lambda f: f.agent)
-    return state._replace(flights=tuple(flights))
-
-
-def barrier_name(model: Model, cell: int) -> str:
-    """Return the name of a barrier."""
-    for array, cells in model.barriers.items():
-        if cell in cells:
-            return f"{array}[{cell - cells.start}]"
-    raise AssertionError(cell)

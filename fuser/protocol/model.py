@@ -1,12 +1,13 @@
-"""The abstract protocol of one kernel: its agents, barriers, stages, and the period of its trips."""
+"""The abstract protocol of one kernel: its agents, barriers, stages, and when trips repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fuser.core.expr import Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
@@ -111,7 +112,7 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     levels = {names[level]: level for level in range(analysis.levels)}
     model = _model(analysis, sizes, levels, counting, ())
     folds = tuple(_fold(model, level, residue) for level in range(analysis.levels))
-    return Model(**{**_fields(model), "folds": folds})
+    return replace(model, folds=folds)
 
 
 def meets_each_time(analysis: Analysis) -> bool:
@@ -124,10 +125,6 @@ def meets_each_time(analysis: Analysis) -> bool:
     return any(isinstance(s, SyncThreads) for loop in outer for s in walk_stmts(loop.bodies()[0]))
 
 
-def _fields(model: Model) -> dict[str, object]:
-    return {name: getattr(model, name) for name in Model.__slots__}
-
-
 def _model(
     analysis: Analysis,
     sizes: dict[str, Expr],
@@ -137,9 +134,9 @@ def _model(
 ) -> Model:
     agents = _agents(analysis, sizes, counts)
     barriers, end = dict[str, range](), 0
-    for array in analysis.kernel.barriers:
-        barriers[array.name] = range(end, end + array.size)
-        end += array.size
+    for barrier in analysis.kernel.barriers:
+        barriers[barrier.name] = range(end, end + barrier.size)
+        end += barrier.size
     parts = {name: set[int]() for name in analysis.rings}
     tokens = set[tuple[str, int, int]]()
     for act in (i for program in agents for i in program.code if isinstance(i, Act)):
@@ -186,7 +183,7 @@ def _compiler(
     analysis: Analysis,
     sizes: dict[str, Expr],
     counts: dict[str, int],
-    threads: np.ndarray,
+    threads: NDArray[np.int64],
     agent: int,
 ) -> Compiler:
     return Compiler(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fuser.protocol.values import Compiled
 
@@ -144,5 +144,5 @@ def _plain(value: object) -> str:
     if isinstance(value, Compiled):
         return value.text
     if isinstance(value, tuple):
-        return "(" + ", ".join(_plain(v) for v in value) + ")"
+        return "(" + ", ".join(map(_plain, cast("tuple[object, ...]", value))) + ")"
     return str(value)

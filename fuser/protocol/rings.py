@@ -92,7 +92,7 @@ def find_rings(kernel: Kernel) -> dict[str, Ring]:
         name, index = written[0], place.expr(written[1])
         if count and numel[name] % count == 0:
             slot = numel[name] // count
-            if count == 1 or any(varies(index, slot, loop.var, count) for loop in place.loops):
+            if count == 1 or any(varies(index, slot, loop, count) for loop in place.loops):
                 stages[name] = count
     return {
         name: Ring(name, count, numel[name] // count)
@@ -110,27 +110,28 @@ def _written_by_threads(stmt: Stmt) -> tuple[str, Expr] | None:
 
 
 def _arrived_near(loops: tuple[For, ...], sizes: Mapping[str, int]) -> int | None:
-    """Return how many barriers there are to arrive at in the innermost loop that does."""
+    """Return how many barriers the innermost loop that arrives or waits has."""
     for loop in reversed(loops):
         for stmt in walk_stmts(loop.body):
-            if isinstance(stmt, ARRIVALS):
+            if isinstance(stmt, (*ARRIVALS, *WAITS)):
                 return sizes.get(stmt.barrier)
     return None
 
 
-def varies(index: Expr, slot: int, var: str, stages: int) -> bool:
+def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
     """Whether the stage of an index follows a loop variable, all others being zero."""
-    if var not in variables(index):
+    if loop.var not in variables(index):
         return False
     env: dict[str, int] = defaultdict(int)
     seen = set[int]()
-    for value in range(PERIODS * stages):
-        env[var] = value
+    longest = loop.trip()
+    for value in range(min(PERIODS * stages, PERIODS * stages if longest is None else longest)):
+        env[loop.var] = value
         try:
             seen.add(int(evaluate(index, env)) // slot)
         except ZeroDivisionError:
             return False
-    return len(seen) == stages > 1
+    return len(seen) >= stages > 1
 
 
 def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
@@ -146,7 +147,7 @@ def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
                 continue
             at = place.expr(index)
             for depth, loop in enumerate(place.loops):
-                if varies(at, ring.slot, loop.var, ring.stages):
+                if varies(at, ring.slot, loop, ring.stages):
                     found.update(id(outer) for outer in place.loops[: depth + 1])
     return found
 

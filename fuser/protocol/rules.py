@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fuser.protocol.errors import Violation
-from fuser.protocol.machine import (
+from fuser.protocol.machine import Machine
+from fuser.protocol.state import (
     Agent,
     Barrier,
     Content,
     Event,
     Flight,
-    Machine,
     Pending,
     State,
     Step,
@@ -57,7 +57,7 @@ def check_end(m: Machine, state: State) -> None:
             raise Violation("exit", "the block ends with a copy in flight")
         state = _landed(m, state, flight)
     for cell, barrier in enumerate(state.barriers):
-        if barrier is not None and (barrier.pending != barrier.count or barrier.tx):
+        if barrier is not None and (barrier.pending != barrier.arrivals or barrier.tx):
             raise Violation("exit", f"the block ends in the middle of a phase of {name(m, cell)}")
     for a, agent in enumerate(state.agents):
         for read in agent.pending:
@@ -155,9 +155,12 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
             return state._replace(barriers=barriers)
         case "inval":
             return _inval(m, state, a, step)
-        case "wait" | "wait_token":
+        case "wait":
             _live(m, state, a, step)
             return state
+        case "wait_token":
+            _live(m, state, a, step)
+            return _spend(m, state, a, step)
         case "pass":
             return state
         case "write":
@@ -166,6 +169,19 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
             return fill(state, trips, landed=True)
         case _:
             raise AssertionError(step.kind)
+
+
+def _spend(m: Machine, state: State, a: int, step: Step) -> State:
+    """Use up the tokens of a wait: each stands for one arrival."""
+    agent = state.agents[a]
+    held = [t for t in step.token if agent.tokens[t] >= 0]
+    if not held:
+        what = name(m, step.cell)
+        raise Violation("token", f"{_who(m, a)} waits on {what} without an arrival of its own")
+    tokens = tuple(-1 if t in held else token for t, token in enumerate(agent.tokens))
+    agents = list(state.agents)
+    agents[a] = agent._replace(tokens=tokens)
+    return state._replace(agents=tuple(agents))
 
 
 def _who(m: Machine, a: int) -> str:
@@ -204,7 +220,7 @@ def _inval(m: Machine, state: State, a: int, step: Step) -> State:
         )
     if any(flight.cell == step.cell for flight in state.flights):
         raise Violation("inval", f"{name(m, step.cell)} is invalidated with a copy in flight")
-    if barrier.pending != barrier.count or barrier.tx:
+    if barrier.pending != barrier.arrivals or barrier.tx:
         raise Violation("inval", f"{name(m, step.cell)} is invalidated in the middle of a phase")
     return _put(state, step.cell, None)
 
@@ -217,7 +233,7 @@ def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int) -> S
     if pending < 0:
         raise Violation(
             "arrivals",
-            f"{name(m, cell)}: {arrivals} arrivals, {barrier.pending} of {barrier.count} pending",
+            f"{name(m, cell)}: {arrivals} arrivals at once, {barrier.pending} are pending",
         )
     if pending or tx > 0:
         return _put(state, cell, barrier._replace(pending=pending, tx=tx))
@@ -225,7 +241,7 @@ def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int) -> S
         raise Violation("tx", f"{name(m, cell)}: {-tx} bytes more have landed than were announced")
     if any(flight.cell == cell and flight.writes for flight in state.flights):
         raise Violation("tx", f"{name(m, cell)}: the phase ends with a copy in flight")
-    ended = barrier._replace(pending=barrier.count, tx=0, phase=1 - barrier.phase)
+    ended = barrier._replace(pending=barrier.arrivals, tx=0, phase=1 - barrier.phase)
     return _put(state, cell, ended)
 
 

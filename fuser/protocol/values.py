@@ -43,7 +43,7 @@ def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) 
         raise Unsupported(f"an index of its pipeline depends on {', '.join(sorted(unknown))}")
     text = _python(e, names)
     used = tuple(sorted({counts[n] for n in variables(e) if n in counts}))
-    made = eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max})  # noqa: S307
+    made = eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max})
     return Compiled(cast("Function", made), used, text)
 
 

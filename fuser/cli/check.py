@@ -1,0 +1,92 @@
+"""``python -m fuser check``: are the pipelines of a script's fusions right, for every N."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser, Namespace
+
+from rich.console import Console
+from rich.text import Text
+
+from fuser.cli import show
+from fuser.cli.check_matrix import run_matrix
+from fuser.cli.command import Command
+from fuser.cli.recorder import Record
+from fuser.cli.script import complain, run_script
+from fuser.protocol.story import tell
+from fuser.protocol.verdict import Verdict, check
+
+
+def configure(part: ArgumentParser) -> None:
+    """Add the arguments of ``check``."""
+    part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
+    part.add_argument(
+        "--matrix", action="store_true",
+        help="check every form of pipeline this package makes, and their mutants",
+    )  # fmt: skip
+    part.add_argument("file", metavar="FILE.py", nargs="?")
+    part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+
+
+def execute(args: Namespace) -> int:
+    """Check the matrix, or every kernel that a script's fusions became."""
+    if args.matrix:
+        return run_matrix()
+    err = show.console(stderr=True)
+    if args.file is None:
+        return complain(err, "check", "needs FILE.py or --matrix")
+    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    out = show.console()
+    verdicts = [v for record in outcome.recorder.records for v in judge(out, record)]
+    if outcome.status == 0 and not outcome.recorder.records:
+        return complain(
+            err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
+        )
+    return outcome.status or int(not all(v.ok for v in verdicts))
+
+
+def judge(out: Console, record: Record) -> list[Verdict]:
+    """Print the verdict of every kernel of a fusion; return them."""
+    if record.program is None:
+        return []
+    show.heading(out, record.trace.title)
+    verdicts = [check(kernel) for kernel in record.program.kernels]
+    for verdict in verdicts:
+        report(out, verdict)
+    return verdicts
+
+
+def report(out: Console, verdict: Verdict) -> None:
+    """Print one verdict, with the story of what is wrong."""
+    rings = ", ".join(f"{name} ({show.plural(n, 'stage')})" for name, n in verdict.rings)
+    rows: list[tuple[str, str | Text]] = [(verdict.kernel, sentence(verdict))]
+    if rings:
+        rows.append(("", f"rings: {rings}"))
+    if verdict.note and verdict.reach != "no pipeline":
+        rows.append(("", f"not proved: {verdict.note}"))
+    show.facts(out, rows)
+    if verdict.fault is not None and verdict.model is not None:
+        for line in tell(verdict.model, verdict.fault):
+            out.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return what a verdict says."""
+    states = show.plural(verdict.states, "state")
+    trips = " x ".join(map(str, verdict.trips))
+    match verdict.reach:
+        case "no pipeline":
+            return "has no pipeline"
+        case "proved":
+            return f"proved for all N, in {states}"
+        case "explored":
+            return f"explored up to N = {trips}, in {states}; nothing is wrong"
+        case "wrong":
+            at = f" with N = {trips}" if trips else ""
+            return f"wrong{at}, found after {states}"
+        case "unknown":
+            return f"cannot be checked, after {states}"
+
+
+COMMAND = Command(
+    "check", "prove that the pipelines of a script's fusions are right", execute, configure
+)

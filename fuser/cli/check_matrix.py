@@ -1,0 +1,170 @@
+"""``check --matrix``: every form of pipeline proved and explored, and every mutant caught."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fuser.api.definition import FusionDefinition
+from fuser.api.execute import bind, program_of
+from fuser.cli import pipelines, show
+from fuser.kir.core import Kernel
+from fuser.protocol.explore import explore
+from fuser.protocol.model import analyse, exact_model
+from fuser.protocol.mutants import mutants
+from fuser.protocol.verdict import FEW_TRIPS, LAST_TILE_CUT, check
+from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
+from fuser.schedule.kinds import LoadStoreOpType
+
+Build: TypeAlias = Callable[
+    [LoadStoreOpType, int, int | None, CircularBufferType], FusionDefinition
+]
+LOAD = LoadStoreOpType
+FORMS = tuple(
+    Pipelined(sync, war) for sync in ("parity", "token") for war in ("mbarrier", "barrier")
+)
+SPECIAL = WarpSpecialized()
+MOST_STAGES = 8
+EXPLORED_STAGES = 4
+MUTANT_STAGES = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pipelines that differ in stages and prefetch distance only."""
+
+    name: str
+    build: Build
+    load: LoadStoreOpType
+    form: CircularBufferType
+    stages: int
+    every_prefetch: bool = True
+    rank: int = 1
+    tensors: int = 1
+
+    def configurations(self) -> Iterator[tuple[int, int]]:
+        """Yield stages and prefetch distance."""
+        for stages in range(1, self.stages + 1):
+            for prefetch in range(0 if self.every_prefetch else stages - 1, stages):
+                yield stages, prefetch
+
+    def kernel(self, stages: int, prefetch: int) -> Kernel:
+        """Return the kernel of one configuration."""
+        fd = self.build(self.load, stages, prefetch, self.form)
+        inputs: list[Any] = [np.zeros((512,) * self.rank, "f4")] * self.tensors
+        (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
+        return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one configuration."""
+
+    family: str
+    what: str
+    ok: bool
+    states: int
+    mutants: int
+    caught: int
+    missed: tuple[str, ...] = ()
+
+
+def families() -> tuple[Family, ...]:
+    """Return all families."""
+    found = list[Family]()
+    for form in FORMS:
+        name = f"pipelined, {form.sync}, war {form.war}"
+        for load in (LOAD.bulk, LOAD.tma, LOAD.cp_async, LOAD.set):
+            most = MOST_STAGES if load is LOAD.bulk else EXPLORED_STAGES
+            found.append(Family(f"{name}, {load.name}", pipelines.ring_map, load, form, most))
+        for second in (LOAD.tma, LOAD.cp_async, LOAD.set):
+            both = partial(pipelines.ring_map, second=second)
+            label = f"{name}, bulk and {second.name}"
+            found.append(Family(label, both, LOAD.bulk, form, 3, False, tensors=2))
+        found.append(_rows(f"{name}, inside a loop over rows", LOAD.bulk, form, 4))
+    return (*found, *_specialized())
+
+
+def _specialized() -> Iterator[Family]:
+    name = "warp-specialised"
+    for load, most in ((LOAD.bulk, MOST_STAGES), (LOAD.tma, EXPLORED_STAGES)):
+        yield Family(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL, most, False)
+    both = partial(pipelines.ring_map, second=LOAD.tma)
+    yield Family(f"{name}, bulk and tma", both, LOAD.bulk, SPECIAL, 3, False, tensors=2)
+    wide = partial(pipelines.ring_map, threads=128)
+    yield Family(f"{name}, four consumer warps", wide, LOAD.bulk, SPECIAL, 4, False)
+    yield Family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk, SPECIAL, 4, False)
+    yield _rows(f"{name}, stages carried over rows", LOAD.tma, SPECIAL, 3)
+
+
+def _rows(name: str, load: LoadStoreOpType, form: CircularBufferType, most: int) -> Family:
+    return Family(name, pipelines.ring_rows, load, form, most, False, rank=2)
+
+
+def judge(task: tuple[Family, int, int]) -> Result:
+    """Prove and explore one configuration, and catch its mutants."""
+    family, stages, prefetch = task
+    kernel = family.kernel(stages, prefetch)
+    what = f"S = {stages}, P = {prefetch}"
+    verdict = check(kernel)
+    ok, states = verdict.reach == "proved", verdict.states
+    if stages <= EXPLORED_STAGES and family.rank == 1:
+        clean, more = _explored(kernel)
+        ok, states = ok and clean, states + more
+    made = mutants(kernel) if stages in MUTANT_STAGES and prefetch == stages - 1 else ()
+    missed = list[str]()
+    for mutant in made:
+        found = check(mutant.kernel)
+        states += found.states
+        if found.reach != "wrong" or not found.trips:
+            missed.append(f"{what}: {mutant.kind}, {mutant.where}: {found.reach} {found.note}")
+    if not ok:
+        missed.append(f"{what}: {verdict.reach} {verdict.note}")
+    caught = len(made) - len(missed) + (not ok)
+    return Result(family.name, what, ok, states, len(made), caught, tuple(missed))
+
+
+def _explored(kernel: Kernel) -> tuple[bool, int]:
+    """Explore every interleaving of few trips, with the last tile whole and cut short."""
+    analysis = analyse(kernel)
+    assert analysis is not None
+    clean, states = True, 0
+    for trips in range(FEW_TRIPS + 1):
+        for cut in (0, LAST_TILE_CUT) if trips else (0,):
+            outcome = explore(exact_model(analysis, (trips,), cut))
+            clean &= outcome.fault is None and outcome.complete
+            states += outcome.states
+    return clean, states
+
+
+def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int:
+    """Judge all configurations, print one line a family, and return the exit status."""
+    out = show.console()
+    chosen = [family for family in families() if only(family)]
+    ok = configurations = caught = made = 0
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        pending = [
+            [pool.submit(judge, (family, s, p)) for s, p in reversed([*family.configurations()])]
+            for family in chosen
+        ]
+        for family, futures in zip(chosen, pending, strict=True):
+            results = [future.result() for future in futures]
+            good = sum(r.ok for r in results)
+            found, all_ = sum(r.caught for r in results), sum(r.mutants for r in results)
+            states = sum(r.states for r in results)
+            line = f"{family.name}: {good} of {len(results)} proved for all N"
+            line += f", mutants {found} of {all_}" if all_ else ""
+            out.print(f"{line}, {states} states", markup=False, soft_wrap=True)
+            for text in (text for r in results for text in r.missed):
+                out.print(f"  {text}", markup=False, soft_wrap=True)
+            ok, configurations = ok + good, configurations + len(results)
+            caught, made = caught + found, made + all_
+    out.print(f"configurations {ok} ok, mutants {caught} caught of {made}")
+    return int(ok < configurations or caught < made)

@@ -1,0 +1,136 @@
+"""States of a protocol: where agents are, what barriers wait for, what stages hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fuser.protocol.counts import Known
+from fuser.protocol.errors import Violation
+from fuser.protocol.model import Model
+
+
+class Barrier(NamedTuple):
+    """An mbarrier: arrivals a phase takes, arrivals and bytes still pending, parity, visible."""
+
+    arrivals: int
+    pending: int
+    tx: int
+    phase: int
+    fenced: bool
+
+
+class Pending(NamedTuple):
+    """A read that may still be going on: cells, the trip, and whether all lanes finish next."""
+
+    cells: range
+    array: int
+    trip: int
+    converged: bool
+
+
+class Step(NamedTuple):
+    """The next act of an agent, with its numbers."""
+
+    kind: str
+    cell: int
+    number: int
+    weight: int
+    writes: tuple[tuple[int, int], ...]
+    issued: bool
+    token: tuple[int, ...]
+    partial: bool
+    fault: str
+
+
+class Agent(NamedTuple):
+    """Where an agent is: instruction, loop variables, trips filled and read by array, tokens."""
+
+    pc: int
+    v: tuple[int, ...]
+    fills: tuple[int, ...]
+    reads: tuple[int, ...]
+    tokens: tuple[int, ...]
+    pending: tuple[Pending, ...]
+    step: Step
+
+
+class Flight(NamedTuple):
+    """A copy that has not landed, or an arrival that nobody has seen.
+
+    Attributes
+    ----------
+    cell
+        Its barrier; -1: none.
+    nbytes, arrivals
+        What it takes off the pending bytes (an announcement: less than 0) and arrivals.
+    writes
+        Cells with trips; an arrival has none.
+    reads
+        Reads that are over when it takes effect.
+    """
+
+    cell: int
+    nbytes: int
+    arrivals: int
+    writes: tuple[tuple[int, int], ...]
+    agent: int
+    reads: tuple[Pending, ...] = ()
+
+
+class Content(NamedTuple):
+    """What a part of a stage holds: the trip it was filled for, and whether it has landed."""
+
+    trip: int
+    landed: bool
+
+
+class State(NamedTuple):
+    """A state of the whole protocol."""
+
+    agents: tuple[Agent, ...]
+    barriers: tuple[Barrier | None, ...]
+    contents: tuple[Content | None, ...]
+    flights: tuple[Flight, ...]
+    known: Known
+
+
+class Event(NamedTuple):
+    """What happened: an agent's step (or the agents that met), or a flight that landed."""
+
+    agents: tuple[int, ...]
+    step: Step | None
+    flight: Flight | None
+
+
+PASS = Step("pass", -1, 0, 0, (), False, (), False, "")
+NO_STEP = Step("start", -1, 0, 0, (), False, (), False, "")
+
+
+def finishing(agent: Agent) -> tuple[Pending, ...]:
+    """Return the reads that are over before the next act has its effect."""
+    return tuple(p for p in agent.pending if p.converged or not agent.step.partial)
+
+
+def fill(state: State, trips: tuple[tuple[int, int], ...], *, landed: bool) -> State:
+    """Return `state` with cells filled for trips."""
+    contents = list(state.contents)
+    for cell, trip in trips:
+        held = contents[cell]
+        if held is not None and not held.landed:
+            raise Violation("WAW", "a stage is written while another copy into it is in flight")
+        contents[cell] = Content(trip, landed)
+    return state._replace(contents=tuple(contents))
+
+
+def launch(state: State, flight: Flight) -> State:
+    """Put a copy or an arrival in flight; those of an agent stay in order."""
+    flights = sorted((*state.flights, flight), key=lambda f: f.agent)
+    return state._replace(flights=tuple(flights))
+
+
+def barrier_name(model: Model, cell: int) -> str:
+    """Return the name of a barrier."""
+    for array, cells in model.barriers.items():
+        if cell in cells:
+            return f"{array}[{cell - cells.start}]"
+    raise AssertionError(cell)

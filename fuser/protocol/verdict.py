@@ -1,0 +1,141 @@
+"""What the checker says of a kernel: proved for every number of trips, explored, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeAlias
+
+from fuser.kir.core import Kernel
+from fuser.protocol.errors import Undecided, Unsupported
+from fuser.protocol.explore import MOST_STATES, Explored, Fault, explore
+from fuser.protocol.model import Analysis, Model, analyse, exact_model, meets_each_time, open_model
+from fuser.protocol.model import residues as residues_of
+
+Reach: TypeAlias = Literal["proved", "explored", "wrong", "unknown", "no pipeline"]
+
+FEW_TRIPS = 6
+FEW_OUTER_TRIPS = 3
+LAST_TILE_CUT = 4
+"""Elements by which the last tile is short when sizes do not divide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A kernel's verdict.
+
+    Attributes
+    ----------
+    reach
+        How far it holds.
+    states
+        Explored in all.
+    trips
+        Explored up to so many, or with so many it is wrong.
+    model, fault
+        What is wrong, in a model with exact trip counts where there is one.
+    note
+        Why it was not proved.
+    """
+
+    kernel: str
+    reach: Reach
+    states: int = 0
+    trips: tuple[int, ...] = ()
+    rings: tuple[tuple[str, int], ...] = ()
+    model: Model | None = None
+    fault: Fault | None = None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, as far as it reaches."""
+        return self.reach in ("proved", "explored", "no pipeline")
+
+
+def check(kernel: Kernel, most: int = MOST_STATES) -> Verdict:
+    """Prove the pipeline of a kernel for every number of trips, or find what is wrong with it.
+
+    Where the proof has no rule for something, all small numbers of trips are explored instead.
+    """
+    try:
+        analysis = analyse(kernel)
+    except Unsupported as reason:
+        return Verdict(kernel.name, "unknown", note=str(reason))
+    if analysis is None:
+        return Verdict(kernel.name, "no pipeline")
+    rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
+    try:
+        outcome, model = prove(analysis, most)
+    except (Unsupported, Undecided) as reason:
+        return explore_few(analysis, str(reason), most)
+    if outcome.fault is not None:
+        return story_of(analysis, outcome, model, most)
+    if not outcome.complete:
+        return explore_few(analysis, f"more than {most} states", most)
+    return Verdict(kernel.name, "proved", outcome.states, rings=rings)
+
+
+def prove(analysis: Analysis, most: int = MOST_STATES) -> tuple[Explored, Model]:
+    """Explore with unknown trip counts; return the sum of all cases, or the first fault."""
+    states = 0
+    model: Model | None = None
+    for model in _cases(analysis):
+        outcome = explore(model, most)
+        states += outcome.states
+        if outcome.fault is not None or not outcome.complete:
+            return Explored(states, outcome.fault, outcome.complete), model
+    assert model is not None
+    return Explored(states, None, True), model
+
+
+def _cases(analysis: Analysis) -> Iterator[Model]:
+    """Yield models that together have every trip count."""
+    for residue in residues_of(analysis):
+        yield open_model(analysis, residue)
+    if analysis.levels > 1 and not meets_each_time(analysis):
+        for outer in range(FEW_OUTER_TRIPS):
+            yield exact_model(analysis, (outer, 0))
+
+
+def few_trips(analysis: Analysis) -> Iterator[tuple[int, ...]]:
+    """Yield small trip counts for every level, fewest first."""
+    if not analysis.sizes:
+        yield (0,) * max(1, analysis.levels)
+        return
+    most = FEW_TRIPS if analysis.levels < 2 else FEW_OUTER_TRIPS
+    ranges = [range(most + 1)] * (analysis.levels - 1)
+    widest = max(FEW_TRIPS, analysis.period + 1)
+    yield from sorted(product(*ranges, range(widest + 1)), key=sum)
+
+
+def explore_few(analysis: Analysis, note: str, most: int = MOST_STATES) -> Verdict:
+    """Explore all small trip counts, with a last tile that is whole and one that is cut short."""
+    name, states, reached = analysis.kernel.name, 0, tuple[int, ...]()
+    rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
+    for trips in few_trips(analysis):
+        for cut in (0, LAST_TILE_CUT) if all(trips) and analysis.sizes else (0,):
+            try:
+                model = exact_model(analysis, trips, cut)
+                outcome = explore(model, most)
+            except (Unsupported, Undecided) as reason:
+                return Verdict(name, "unknown", states, rings=rings, note=str(reason))
+            states += outcome.states
+            if outcome.fault is not None:
+                return Verdict(name, "wrong", states, trips, rings, model, outcome.fault, note)
+            if not outcome.complete:
+                return Verdict(name, "unknown", states, trips, rings, note=f"{states} states")
+            reached = trips
+    return Verdict(name, "explored", states, reached, rings, note=note)
+
+
+def story_of(analysis: Analysis, proof: Explored, model: Model, most: int) -> Verdict:
+    """Find the fewest trips that go wrong, so that the story has true numbers."""
+    rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
+    found = explore_few(analysis, "", most)
+    if found.fault is not None:
+        return found
+    return Verdict(
+        analysis.kernel.name, "wrong", proof.states, rings=rings, model=model, fault=proof.fault
+    )
