@@ -69,9 +69,12 @@ def accesses(sass, mnemonic):
     return [line.split()[1] for line in sass.splitlines() if f" {mnemonic}" in line]
 
 
-@pytest.mark.parametrize(("define", "loads", "stores"), [(bias_gelu, 2, 1), (transpose, 4, 4)])
+@pytest.mark.parametrize(("define", "loads", "stores"), [(bias_gelu, 2, 1), (transpose, 4, 5)])
 def test_global_accesses_are_16_bytes_wide(define, loads, stores):
-    """Every load and store of these fusions is LDG.128 or STG.128, as many as the schedule says."""
+    """Every load and store of these fusions is LDG.128 or STG.128, as many as the schedule says.
+
+    The fifth store of the transpose is that of tiles at the edge, whose loop is not unrolled.
+    """
     (kernel,) = kernels(define)
     sass = disassemble(compile_cubin(emit(kernel), kernel.name, "sm_90a").image)
     wide = [line for line in sass.splitlines() if "LDG" in line or "STG" in line]
