@@ -371,7 +371,8 @@ def test_a_cubin_for_another_architecture_is_refused():
         driver.load_function(image, "scale")
 
 
-def test_counters_are_zeroed_before_every_run():
+def counting() -> CudaProgram:
+    """Return a program whose kernel stores its counter, then adds 1 and does not reset it."""
     counter = Buffer("counter", DataType.Int32, (ONE,), (ONE,), ONE, zeroed=True)
     out = Buffer("y", FLOAT, (ONE,), (ONE,), ONE)
     params = (
@@ -380,12 +381,38 @@ def test_counters_are_zeroed_before_every_run():
     )
     kernel = Kernel("count", params, (), GRID_1, GRID_1, "i32", ())
     program = Program("counting", (), (counter, out), (kernel,), (OutputBinding("y"),))
-    compiled = CudaProgram(program, lambda k: COUNT)
-    library("torch")
-    for kind in ("numpy", "torch"):
-        for _ in range(3):
-            array, _ = compiled.run({}, {}, {}, kind=kind)["y"]
-            assert back(array).tolist() == [0.0]
+    return CudaProgram(program, lambda k: COUNT)
+
+
+def counted(program: CudaProgram, kind: str) -> list[float]:
+    array, _ = program.run({}, {}, {}, kind=kind)["y"]
+    return back(array).tolist()
+
+
+def test_counters_are_zeroed_before_every_run_without_torch():
+    program = counting()
+    assert [counted(program, "numpy") for _ in range(3)] == [[0.0]] * 3
+
+
+def test_counters_are_zeroed_once_per_torch_stream():
+    """A kernel leaves its counters at zero (`fuser.runtime.counters`); this one shows who zeroes.
+
+    A graph that is captured has counters of its own, zeroed in the graph.
+    """
+    torch = library("torch")
+    program = counting()
+    assert [counted(program, "torch") for _ in range(3)] == [[0.0], [1.0], [2.0]]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert counted(program, "torch") == [0.0]
+    assert counted(program, "torch") == [3.0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured, _ = program.run({}, {}, {}, kind="torch")["y"]
+    for _ in range(2):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert back(captured).tolist() == [0.0]
+    assert counted(program, "torch") == [4.0]
 
 
 def test_threads_share_a_program(scaling, rng):
