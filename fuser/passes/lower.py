@@ -49,7 +49,8 @@ from fuser.passes.launch import BLOCK, GRID, launch_extents, padded_block
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
-from fuser.passes.ring import RingLowering, check_slowest, lower_roles, producer_threads
+from fuser.passes.ring import RingLowering, producer_threads
+from fuser.passes.roles import check_slowest, lower_roles
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop

@@ -17,7 +17,6 @@ from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substi
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
-from fuser.kir.pipeline import registers_at_entry
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
@@ -34,9 +33,6 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
-    Role,
-    Roles,
-    SetMaxRegisters,
     Store,
     SyncThreads,
     SyncWarp,
@@ -54,14 +50,13 @@ from fuser.nest.nodes import (
     Release,
     Ring,
     RingVerb,
-    WarpRoles,
     walk,
 )
 from fuser.passes.buffers import buffer_index
 from fuser.passes.circular_buffer import keep
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
-from fuser.passes.state import Lowering, Scope, Team
+from fuser.passes.state import Lowering, Scope
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -423,85 +418,6 @@ class RingLowering:
 def producer_threads(kind: WarpSpecialized) -> int:
     """Return the threads of the producer role: a warp, or a group if registers change hands."""
     return WARP if kind.num_registers is None else WARP_GROUP
-
-
-def lower_roles(
-    state: Lowering, roles: WarpRoles, scope: Scope, ring: RingLowering, body: BodyLowering
-) -> tuple[Stmt, ...]:
-    """Lower warp roles: consumers are the threads of the nest's loops, producers come behind."""
-    kind = roles.ring.buffer.type
-    assert isinstance(kind, WarpSpecialized)
-    consumers, producers = state.threads(), producer_threads(kind)
-    check_specialised(state, ring, kind, consumers)
-    narrow = scope.facts.with_range(kind.on.value, state.launch.extents[kind.on])
-    producer = replace(scope, team=Team(consumers, producers, 2))
-    consumer = replace(scope, facts=narrow, team=Team(0, consumers, 1))
-    produce, consume = body(roles.producer, producer), body(roles.consumer, consumer)
-    if kind.num_registers is not None:
-        fewer, more = kind.num_registers
-        produce = (SetMaxRegisters(fewer, False), *produce)
-        consume = (SetMaxRegisters(more, True), *consume)
-    return (
-        Roles(
-            (
-                Role(f"consumer of {roles.ring.name}", 0, consumers, consume),
-                Role(f"producer of {roles.ring.name}", consumers, producers, produce),
-            )
-        ),
-    )
-
-
-def check_slowest(state: Lowering, name: str, kind: WarpSpecialized) -> None:
-    """Raise `ScheduleError` unless producers extend the slowest varying axis that has threads."""
-    used = [k for k in state.launch.used if k.is_block and k.value > kind.on.value]
-    if used:
-        raise ScheduleError(
-            f"{name}: warp-specialised on {kind.on.name}, and {used[0].name} has threads too; "
-            "producer warps follow the others only on the slowest varying thread axis"
-        )
-
-
-def check_specialised(
-    state: Lowering, ring: RingLowering, kind: WarpSpecialized, consumers: int
-) -> None:
-    """Raise `ScheduleError` where roles cannot be whole warps, or cannot load that way."""
-    name = ring.ring.name
-    if consumers % WARP:
-        raise ScheduleError(
-            f"{name}: warp-specialised over {consumers} threads; whole warps of {WARP} are needed"
-        )
-    if ring.loads(LoadStoreOpType.cp_async) or ring.loads(LoadStoreOpType.set):
-        raise ScheduleError(
-            f"{name}: warp-specialised, and one of its tensors is loaded by the consumers' "
-            "threads; load it by tma or bulk"
-        )
-    if kind.num_registers is None:
-        return
-    if consumers % WARP_GROUP:
-        raise ScheduleError(
-            f"{name}: registers change hands among {consumers} consumer threads; whole warp groups "
-            f"of {WARP_GROUP} are needed"
-        )
-    check_registers(name, kind.num_registers, consumers)
-
-
-def check_registers(name: str, registers: tuple[int, int], consumers: int) -> None:
-    """Raise `ScheduleError` unless producers give at least what consumers take."""
-    fewer, more = registers
-    threads = WARP_GROUP + consumers
-    begin = registers_at_entry(threads)
-    if not fewer <= begin <= more:
-        raise ScheduleError(
-            f"{name}: num_registers ({fewer}, {more}), and a block of {threads} threads begins "
-            f"with {begin} a thread; needed at most that for producers and at least that for "
-            "consumers"
-        )
-    total = fewer * WARP_GROUP + more * consumers
-    if total > begin * threads:
-        raise ScheduleError(
-            f"{name}: num_registers {fewer} x {WARP_GROUP} + {more} x {consumers} = {total}; the "
-            f"block begins with {begin} x {threads} = {begin * threads}, which nothing may exceed"
-        )
 
 
 def _computes(loop: Loop) -> list[Compute]:

@@ -50,8 +50,8 @@ def run(sanitizer: str, tool: str, cell: Cell) -> str:
     summary = SUMMARY.search(text)
     if summary is None:
         return f"no summary: {' '.join(text.split())[-200:]}"
-    if done.returncode or f"ok {cell}" not in text:
-        said = re.findall(rf"^(?:bad|lost) .*|^=+ (?:Invalid|Error|Race|Barrier).*", text, re.M)
+    if done.returncode or not summary[2].startswith("0 ") or f"ok {cell}" not in text:
+        said = re.findall(r"^(?:bad|lost) .*|^=+ (?:Invalid|Error|Race|Barrier).*", text, re.M)
         return f"{summary[2]}; {' '.join(said)[:300]}"
     return "clean"
 

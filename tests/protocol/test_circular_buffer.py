@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 from rings import interpret, matrix
 from rings.cells import Cell
+from rings.families import Choices, L, buffered, shared_out, staged, tensor, tiled
+
+from fuser import FusionDefinition
 
 pytestmark = pytest.mark.protocol
 
@@ -20,3 +24,34 @@ CELLS = matrix.whole() if ALL else (*matrix.covering(), *matrix.every_distance()
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_cell(cell: Cell) -> None:
     interpret.check(cell)
+
+
+@pytest.mark.parametrize("load", [L.tma, L.bulk, L.cp_async, L.set])
+def test_in_place(load: L) -> None:
+    """Tiles are loaded ahead of stores into the same tensor."""
+    c = Choices((load,))
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = x * 2.0 + 1.0
+        fd.add_output(y, alias_input=x)
+    cache = staged(x, load)
+    shared_out(y, 0, c)
+    tiled(cache, 0, load, c)
+    buffered(cache, y, 1, c)
+    memory = np.arange(2500, dtype="f4")
+    fd.manual_execute([memory], backend="interpret")
+    np.testing.assert_array_equal(memory, 2 * np.arange(2500) + 1)
+
+
+def test_the_subset_meets_what_it_says() -> None:
+    """Every S and P, every base, and most pairs of choices: those left exclude each other."""
+    cells = (*matrix.covering(), *matrix.every_distance())
+    assert {(c.stages, c.prefetch) for c in cells} == set(matrix.DISTANCES)
+    assert {(c.type, c.trips) for c in cells} >= {
+        (k, t) for k in matrix.TYPES for t in matrix.TRIPS
+    }
+    assert {(c.dtype, c.edge) for c in cells} >= {
+        (d, e) for d in matrix.DTYPES for e in matrix.EDGES
+    }
+    loads = {(c.loads, c.dtype) for c in cells}
+    assert loads >= {(a, d) for a in (*matrix.ALONE, *matrix.PAIRS) for d in matrix.DTYPES}

@@ -1,8 +1,8 @@
 """Fusions that stream through shared memory, one function a family, with references in NumPy.
 
-A builder takes `Choices` and returns a definition whose schedule is set; sizes are symbolic, so that
-one kernel serves every number of trips. Numbers are small integers, so that every dtype, every
-order of summation and float64 agree exactly.
+A builder takes `Choices` and returns a definition whose schedule is set; sizes are symbolic, so
+that one kernel serves every number of trips. Numbers are small integers, so that every dtype,
+every order of summation and float64 agree exactly.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fuser.schedule.circular import CircularBufferType, Pipelined
 
 P, L = ParallelType, LoadStoreOpType
 ENGINE = (L.tma, L.bulk)
+PIPELINED = Pipelined()
 THREADS = 64
 VECTOR_BYTES = 16
 MAX_BOX = 256
@@ -46,7 +47,7 @@ class Choices:
     loads: tuple[LoadStoreOpType, ...] = (L.tma,)
     stages: int = 3
     prefetch: int | None = None
-    type: CircularBufferType = Pipelined()
+    type: CircularBufferType = PIPELINED
     dtype: DataType = DataType.Float
     tile: int = 256
     variant: ParallelType = P.serial

@@ -227,7 +227,8 @@ def test_tma_axes_and_loads_belong_together():
     cache.inline_at(y, 1)
     cache.circular_buffer(2)
     refused("x_cache: loaded by tma, and none of its axes is bound to ParallelType.tma; bind the "
-            "axes of the box", fd.manual_execute, [np.ones(99, "f4")], backend="interpret")  # fmt: skip
+            "axes of the box",
+            fd.manual_execute, [np.ones(99, "f4")], backend="interpret")  # fmt: skip
 
 
 def matrix_stream(load=L.tma, order=(), axes=(2, 3), shape=(-1, -1)):

@@ -1,0 +1,33 @@
+"""Loop nest and CUDA text of three circular buffers, as they are meant to look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rings.cells import Cell, L, definition
+from rings.text import listing
+
+pytestmark = pytest.mark.golden
+
+FOLDER = Path(__file__).with_suffix("")
+CELLS = {
+    "pipelined_boxes": Cell("reduction_outer", (L.tma,), stages=3, prefetch=1),
+    "mixed_loads_by_token": Cell(
+        "pointwise", (L.tma, L.cp_async), stages=2, prefetch=1, type="token-barrier"
+    ),
+    "specialised_with_registers": Cell(
+        "single_dim", (L.bulk,), stages=4, prefetch=3, type="ws-regs", tile=1024
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_nest_and_source(name: str, update_golden: bool) -> None:
+    cell = CELLS[name]
+    text = listing(definition(cell), cell.inputs(), name)
+    file = FOLDER / f"{name}.txt"
+    if update_golden:
+        FOLDER.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text(), f"{file.name} differs; look, then run with --update-golden"
