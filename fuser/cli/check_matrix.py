@@ -33,7 +33,8 @@ FORMS = tuple(
 SPECIAL = WarpSpecialized()
 MOST_STAGES = 8
 EXPLORED_STAGES = 4
-MUTANT_STAGES = (2, 3)
+MUTATED = ((2, 1), (3, 2))
+"""Stages and prefetch distance of the kernels that mutants are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def judge(task: tuple[Family, int, int]) -> Result:
     if stages <= EXPLORED_STAGES and family.rank == 1:
         clean, more = _explored(kernel)
         ok, states = ok and clean, states + more
-    made = mutants(kernel) if stages in MUTANT_STAGES and prefetch == stages - 1 else ()
+    made = mutants(kernel) if (stages, prefetch) in MUTATED else ()
     missed = list[str]()
     for mutant in made:
         found = check(mutant.kernel)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fuser.protocol.counts import UNUSED, Count, Known
 from fuser.protocol.model import Model, is_foldable, moves_along
-from fuser.protocol.state import Agent, Content, Pending, State
+from fuser.protocol.state import Agent, Content, Flight, Pending, State
 
 
 @dataclass(slots=True)
@@ -66,42 +66,46 @@ class Folding:
             return state
         agents = tuple(lower_agent(agent, bases) for agent in state.agents)
         contents = tuple(
-            c and Content(c.trip - bases[self.array_of[cell]], c.landed)
-            for cell, c in enumerate(state.contents)
+            c and Content(c.trip - bases[array], c.landed)
+            for c, array in zip(state.contents, self.array_of, strict=True)
         )
         flights = tuple(
-            f._replace(
-                writes=tuple((cell, t - bases[self.array_of[cell]]) for cell, t in f.writes),
-                reads=lower_reads(f.reads, bases),
-            )
-            for f in state.flights
+            self.lower_flight(f, bases) if f.writes or f.reads else f for f in state.flights
         )
         return State(agents, state.barriers, contents, flights, state.known)
 
+    def lower_flight(self, f: Flight, bases: tuple[int, ...]) -> Flight:
+        """Return a flight whose trips are counted from `bases`."""
+        writes = tuple((cell, trip - bases[self.array_of[cell]]) for cell, trip in f.writes)
+        reads = lower_reads(f.reads, bases)
+        return Flight(f.cell, f.nbytes, f.arrivals, writes, f.agent, reads)
+
     def forget(self, state: State) -> State:
-        """Drop what stages hold that everybody has read, and which reads arrivals end."""
-        flights = tuple(
-            f._replace(reads=tuple(p for p in f.reads if p in state.agents[f.agent].pending))
-            if f.reads
-            else f
-            for f in state.flights
-        )
-        state = state._replace(flights=flights)
-        last = [
-            min(
-                (
-                    *(a.reads[k] for a in state.agents if a.reads[k] >= 0),
-                    *(p.trip for a in state.agents for p in a.pending if p.array == k),
-                ),
-                default=0,
-            )
-            for k in range(len(self.model.arrays))
-        ]
+        """Drop what stages hold that everybody has read, and reads that are over already."""
+        flights = state.flights
+        if any(f.reads for f in flights):
+            flights = tuple(self.still_read(state, f) if f.reads else f for f in flights)
+        last = self.last_read(state)
         contents = tuple(
-            None if c is not None and c.landed and c.trip < last[self.array_of[cell]] else c
-            for cell, c in enumerate(state.contents)
+            None if c is not None and c.landed and c.trip < last[array] else c
+            for c, array in zip(state.contents, self.array_of, strict=True)
         )
-        return state if contents == state.contents else state._replace(contents=contents)
+        return State(state.agents, state.barriers, contents, flights, state.known)
+
+    def still_read(self, state: State, f: Flight) -> Flight:
+        """Return a flight without reads that its agent is done with."""
+        pending = state.agents[f.agent].pending
+        reads = tuple(p for p in f.reads if p in pending)
+        return Flight(f.cell, f.nbytes, f.arrivals, f.writes, f.agent, reads)
+
+    def last_read(self, state: State) -> list[int]:
+        """Return the earliest trip of each array that somebody may still read."""
+        last = list[int]()
+        for k in range(len(self.model.arrays)):
+            trips = [a.reads[k] for a in state.agents if a.reads[k] >= 0]
+            trips += [p.trip for a in state.agents for p in a.pending if p.array == k]
+            last.append(min(trips, default=0))
+        return last
 
     # ---- trips -------------------------------------------------------------------------------
 
@@ -177,9 +181,10 @@ def lower_agent(agent: Agent, bases: tuple[int, ...]) -> Agent:
     """Return an agent whose trips of arrays are counted from `bases`."""
     fills = tuple(n - b if n >= 0 else n for n, b in zip(agent.fills, bases, strict=True))
     reads = tuple(n - b if n >= 0 else n for n, b in zip(agent.reads, bases, strict=True))
-    return agent._replace(fills=fills, reads=reads, pending=lower_reads(agent.pending, bases))
+    pending = lower_reads(agent.pending, bases) if agent.pending else ()
+    return Agent(agent.pc, agent.v, fills, reads, agent.tokens, pending, agent.step)
 
 
 def lower_reads(reads: tuple[Pending, ...], bases: tuple[int, ...]) -> tuple[Pending, ...]:
     """Return reads whose trips are counted from `bases`."""
-    return tuple(p._replace(trip=p.trip - bases[p.array]) for p in reads)
+    return tuple(Pending(p.cells, p.array, p.trip - bases[p.array], p.converged) for p in reads)

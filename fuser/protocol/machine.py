@@ -101,7 +101,7 @@ class Machine:
                     now = tuple(p._replace(converged=True) for p in now)
             moved = Agent(at, v, fills, reads, agent.tokens, now, step)
             agents = (*state.agents[:a], moved, *state.agents[a + 1 :])
-            here = state._replace(agents=agents, known=known)
+            here = State(agents, state.barriers, state.contents, state.flights, known)
             if step.kind in ISSUED:
                 issued = issue(self, here, a)
                 yield from self.advance(issued, a, at + 1, issued.agents[a].pending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import lcm
 
 import numpy as np
@@ -27,13 +27,20 @@ MOST_LEVELS = 2
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a kernel's pipeline consists of."""
+    """What a kernel's pipeline consists of.
+
+    Attributes
+    ----------
+    compiled
+        Models with trip counts left open, by how much the last tile is cut: compiled once.
+    """
 
     kernel: Kernel
     rings: dict[str, Ring]
     trip_loops: set[int]
     sizes: tuple[TripSize, ...]
     levels: int
+    compiled: dict[int, Model] = field(default_factory=dict[int, "Model"])
 
     @property
     def period(self) -> int:
@@ -81,9 +88,9 @@ class Model:
 
 def exact_model(analysis: Analysis, trips: tuple[int, ...], cut: int = 0) -> Model:
     """Return the protocol for so many trips on each level, the last `cut` elements short."""
-    counts = dict(enumerate(trips))
-    sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
-    return _model(analysis, sizes, {}, Counting(), (0,) * analysis.levels)
+    outer, inner = (*trips, 0, 0)[:MOST_LEVELS]
+    counting = Counting((outer, True), (inner, True))
+    return replace(_compiled(analysis, cut), counting=counting, folds=(0,) * analysis.levels)
 
 
 def open_model(analysis: Analysis, residue: int | None = None) -> Model:
@@ -94,12 +101,7 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     residue
         The inner count modulo the period, where a stage follows from both counts.
     """
-    if analysis.levels > MOST_LEVELS:
-        raise Unsupported(f"its trips are counted by {analysis.levels} nested loops")
-    names = (OUTER, INNER)
-    counts: dict[int, Expr | int] = {s.level: Var(names[s.level]) for s in analysis.sizes}
-    sizes = bind_sizes(analysis.kernel, analysis.sizes, counts)
-    period = analysis.period
+    model, period = _compiled(analysis, 0), analysis.period
     least = residue or 0
     if analysis.levels > 1 and not least and not meets_each_time(analysis):
         least = 1 if residue is None else period
@@ -109,10 +111,20 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
         (1, 1 if residue is None else period),
         4 * period,
     )
-    levels = {names[level]: level for level in range(analysis.levels)}
-    model = _model(analysis, sizes, levels, counting, ())
     folds = tuple(_fold(model, level, residue) for level in range(analysis.levels))
-    return replace(model, folds=folds)
+    return replace(model, counting=counting, folds=folds)
+
+
+def _compiled(analysis: Analysis, cut: int) -> Model:
+    if analysis.levels > MOST_LEVELS:
+        raise Unsupported(f"its trips are counted by {analysis.levels} nested loops")
+    if cut not in analysis.compiled:
+        names = (OUTER, INNER)
+        counts: dict[int, Expr | int] = {s.level: Var(names[s.level]) for s in analysis.sizes}
+        sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
+        levels = {names[level]: level for level in range(analysis.levels)}
+        analysis.compiled[cut] = _model(analysis, sizes, levels, Counting(), ())
+    return analysis.compiled[cut]
 
 
 def meets_each_time(analysis: Analysis) -> bool:

@@ -199,7 +199,8 @@ def _live(m: Machine, state: State, a: int, step: Step) -> Barrier:
 
 def _put(state: State, cell: int, barrier: Barrier | None) -> State:
     cells = state.barriers
-    return state._replace(barriers=(*cells[:cell], barrier, *cells[cell + 1 :]))
+    barriers = (*cells[:cell], barrier, *cells[cell + 1 :])
+    return State(state.agents, barriers, state.contents, state.flights, state.known)
 
 
 def _init(m: Machine, state: State, a: int, step: Step) -> State:
@@ -236,12 +237,14 @@ def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int) -> S
             f"{name(m, cell)}: {arrivals} arrivals at once, {barrier.pending} are pending",
         )
     if pending or tx > 0:
-        return _put(state, cell, barrier._replace(pending=pending, tx=tx))
+        left = Barrier(barrier.arrivals, pending, tx, barrier.phase, barrier.fenced)
+        return _put(state, cell, left)
     if tx < 0:
         raise Violation("tx", f"{name(m, cell)}: {-tx} bytes more have landed than were announced")
     if any(flight.cell == cell and flight.writes for flight in state.flights):
         raise Violation("tx", f"{name(m, cell)}: the phase ends with a copy in flight")
-    ended = barrier._replace(pending=barrier.arrivals, tx=0, phase=1 - barrier.phase)
+    arrivals = barrier.arrivals
+    ended = Barrier(arrivals, arrivals, 0, 1 - barrier.phase, barrier.fenced)
     return _put(state, cell, ended)
 
 
@@ -260,7 +263,8 @@ def _landed(m: Machine, state: State, flight: Flight) -> State:
         longer = tuple(p for p in agent.pending if p not in flight.reads)
         agents[flight.agent] = agent._replace(pending=longer)
         state = state._replace(agents=tuple(agents))
-    state = state._replace(flights=tuple(flights), contents=tuple(contents))
+    left = tuple(flights)
+    state = State(state.agents, state.barriers, tuple(contents), left, state.known)
     if flight.cell < 0:
         return state
     if state.barriers[flight.cell] is None:

@@ -119,13 +119,13 @@ def fill(state: State, trips: tuple[tuple[int, int], ...], *, landed: bool) -> S
         if held is not None and not held.landed:
             raise Violation("WAW", "a stage is written while another copy into it is in flight")
         contents[cell] = Content(trip, landed)
-    return state._replace(contents=tuple(contents))
+    return State(state.agents, state.barriers, tuple(contents), state.flights, state.known)
 
 
 def launch(state: State, flight: Flight) -> State:
     """Put a copy or an arrival in flight; those of an agent stay in order."""
     flights = sorted((*state.flights, flight), key=lambda f: f.agent)
-    return state._replace(flights=tuple(flights))
+    return State(state.agents, state.barriers, state.contents, tuple(flights), state.known)
 
 
 def barrier_name(model: Model, cell: int) -> str:

@@ -31,6 +31,8 @@ def tell(model: Model, fault: Fault) -> list[str]:
 
 def _replayed(model: Model, fault: Fault) -> Iterator[tuple[Event, State, State]]:
     """Yield the events again, with the states around them."""
+    if not fault.events:
+        return
     machine = Machine(model)
     open_ = machine.initial()
     for event in fault.events:
