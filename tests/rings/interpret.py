@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import numpy as np
 
 from fuser.api.execute import bind, program_of
 from fuser.interp.checked import check_kernel
-from fuser.interp.functional import allocate, run_program
+from fuser.interp.functional import allocate
 from rings.cells import Cell, definition, require_equal
 
 SAMPLE = 4
@@ -19,18 +18,18 @@ SAMPLE = 4
 def check(cell: Cell, seeds: int = 2) -> None:
     """Raise unless every run is exactly the reference and checked mode finds nothing.
 
-    A tensor without elements launches nothing, so the kernel of many trips is run on it here.
+    Without trips there are no elements, and nothing is launched: kernels may count on one trip.
     """
     fd, inputs = definition(cell), cell.inputs()
     expected = cell.reference(inputs)
-    call = bind(fd, inputs, True)
-    compiled = call if cell.count() else bind(fd, replace(cell, trips="3S+1").inputs(), True)
-    program = program_of(fd, compiled, True)
-    arrays = {name: view.numpy() for name, view in call.views.items()}
-    (output,) = program.outputs
-    got = run_program(program, call.env, arrays, call.scalars)[output.buffer]
+    (got,) = fd.manual_execute(inputs, backend="interpret")
     require_equal(cell, got, expected, "functional")
+    if not cell.count() and cell.size is None:
+        return
+    call = bind(fd, inputs, True)
+    program = program_of(fd, call, True)
     (kernel,), (buffer,) = program.kernels, program.buffers
+    arrays = {name: view.numpy() for name, view in call.views.items()}
     blocks = 1 << 20 if cell.size is None else SAMPLE
     first = zlib.crc32(str(cell).encode()) % 10_000
     for seed in range(first, first + seeds):
