@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,10 +63,13 @@ def main() -> int:
     if sanitizer is None:
         raise SystemExit("compute-sanitizer: not on PATH; needed its path as argument")
     found = 0
-    for cell in cells():
-        results = {tool: run(sanitizer, tool, cell) for tool in TOOLS}
-        found += sum(text != "clean" for text in results.values())
-        print(f"{cell!s:75}", "  ".join(f"{t} {text}" for t, text in results.items()), flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = [{t: pool.submit(run, sanitizer, t, cell) for t in TOOLS} for cell in cells()]
+        for cell, pending in zip(cells(), runs, strict=True):
+            results = {tool: future.result() for tool, future in pending.items()}
+            found += sum(text != "clean" for text in results.values())
+            said = "  ".join(f"{tool} {text}" for tool, text in results.items())
+            print(f"{cell!s:75}", said, flush=True)
     print(f"{len(cells())} cells, {len(TOOLS)} tools, {found} findings")
     return int(found > 0)
 
