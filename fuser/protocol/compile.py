@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ from fuser.protocol.program import (
     Act,
     Branch,
     Converge,
+    Counted,
     Enter,
     Head,
     Instruction,
@@ -68,6 +70,8 @@ from fuser.protocol.values import Compiled, compile_index
 THREADS = ("thread", "tx", "ty", "tz")
 BLOCKS = ("bx", "by", "bz")
 LONGEST_UNROLLED = 64
+SAMPLE_COUNTS = (101, 103)
+"""Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
 STAGE_ACTS = (*ENGINE_LOADS, CpAsync, Store, VectorStore)
 VISIBLE = (
@@ -96,7 +100,9 @@ class Compiler:
     threads: NDArray[np.int64]
     program: Program = field(init=False)
     levels: list[str] = field(default_factory=list[str])
-    marks: list[tuple[set[str], set[str]]] = field(default_factory=list[tuple[set[str], set[str]]])
+    going: dict[tuple[str, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, ...]]
+    )
     parts: dict[str, int] = field(default_factory=dict[str, int])
     seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     open_writes: list[tuple[str, Compiled, int]] = field(
@@ -113,6 +119,8 @@ class Compiler:
         self.team_threads = block_threads(self.kernel)
         lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
+        self.act_boundary()
+        self.count_trips()
         self.act(Act("end"))
         return self.program
 
@@ -155,11 +163,27 @@ class Compiler:
         self.parts[array] = self.parts.get(array, -1) + 1
         return self.parts[array]
 
-    def mark(self, array: str, kind: int) -> None:
-        """Note that the innermost trip loop fills (0) or reads (1) an array."""
-        if not self.marks:
-            raise Unsupported(f"{array} is accessed outside of its trips")
-        self.marks[-1][kind].add(array)
+    def note(self, what: str, array: str, stage: Compiled) -> None:
+        """Note that a trip of an array is being filled or read; another stage is another trip."""
+        values = self.samples(stage)
+        if self.going.get((what, array), values) != values:
+            self.code.append(Counted(what, array))
+            if what == "fills":
+                self.parts.pop(array, None)
+        self.going[what, array] = values
+
+    def samples(self, stage: Compiled) -> tuple[int, ...]:
+        """Return values that tell stages apart, however their indices are written."""
+        span = range(2 * max((ring.stages for ring in self.rings.values()), default=1))
+        several = product(span, repeat=len(self.levels)) if self.levels else [()]
+        return tuple(stage.at(v, *SAMPLE_COUNTS) for v in several)
+
+    def count_trips(self) -> None:
+        """Count what a straight line has filled and read: it is at most one trip more."""
+        for what, array in sorted(self.going):
+            self.code.append(Counted(what, array))
+        self.going.clear()
+        self.parts.clear()
 
     def mask_id(self, mask: Mask) -> int:
         """Return a number for a set of lanes."""
@@ -204,7 +228,7 @@ class Compiler:
         if (array, stage.text) in self.seen:
             return
         self.seen.add((array, stage.text))
-        self.mark(array, 1)
+        self.note("reads", array, stage)
         self.code.append(Read(array, stage))
 
     def store(self, stmt: Store | VectorStore | CpAsync, lets: Mapping[str, Expr]) -> None:
@@ -218,7 +242,7 @@ class Compiler:
         key = f"{array} by threads", stage.text
         if key in self.seen:
             return
-        self.mark(array, 0)
+        self.note("fills", array, stage)
         write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
             self.open_writes.append(write)
@@ -291,8 +315,9 @@ class Compiler:
         lanes = int(mask.sum())
         if stmt.dst not in self.rings:
             raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
-        self.mark(stmt.dst, 0)
-        write = stmt.dst, self.stage(stmt.dst, stmt.dst_index, lets), self.part(stmt.dst)
+        stage = self.stage(stmt.dst, stmt.dst_index, lets)
+        self.note("fills", stmt.dst, stage)
+        write = stmt.dst, stage, self.part(stmt.dst)
         self.act(
             Act(
                 "copy", stmt.barrier, self.index(stmt.barrier_index, lets),
@@ -329,11 +354,11 @@ class Compiler:
         if not isinstance(step, Const) or step.value < 1:
             raise Unsupported(f"loop {loop.var} has step {step}")
         self.act_boundary()
+        self.count_trips()
         level, position = len(self.levels), len(self.code)
         start, extent = self.index(loop.start, lets), self.index(loop.extent, lets)
         inner = {name: e for name, e in lets.items() if name != loop.var}
         self.levels.append(loop.var)
-        self.marks.append((set(), set()))
         outer_parts, self.parts = self.parts, {}
         below = compile_index(
             less(Var(loop.var), substitute(loop.extent, lets)),
@@ -344,14 +369,13 @@ class Compiler:
         self.code.extend((Enter(level, start), head))
         self.body(loop.body, inner, mask)
         self.act_boundary()
-        fills, read = self.marks.pop()
+        self.count_trips()
         self.levels.pop()
         self.parts = outer_parts
         if not self.has_content(position):
             del self.code[position:]
             return
-        back = Next(level, step.value, position + 1, tuple(sorted(fills)), tuple(sorted(read)))
-        self.code.append(back)
+        self.code.append(Next(level, step.value, position + 1))
         head.exit = len(self.code)
         self.program.loops.append(LoopRange(level, position, head.exit, start, extent, step.value))
 

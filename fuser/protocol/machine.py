@@ -9,7 +9,18 @@ from typing import NamedTuple, TypeAlias
 from fuser.protocol.counts import Known
 from fuser.protocol.errors import Undecided, Violation
 from fuser.protocol.model import Model
-from fuser.protocol.program import Act, Branch, Converge, Enter, Head, Jump, Next, Program, Read
+from fuser.protocol.program import (
+    Act,
+    Branch,
+    Converge,
+    Counted,
+    Enter,
+    Head,
+    Jump,
+    Next,
+    Program,
+    Read,
+)
 from fuser.protocol.state import (
     NO_STEP,
     PASS,
@@ -141,10 +152,10 @@ class Machine:
                     yield refined, pc + 1, v, (*notes, note)
             case Converge():
                 yield known, pc + 1, v, (*notes, ("converge", 0, range(0)))
-            case Next(slot, step, head, fills, reads):
-                count = [("fills", arrays.index(n), range(0)) for n in fills]
-                count += [("reads", arrays.index(n), range(0)) for n in reads]
-                yield known, head, (*v[:slot], v[slot] + step), (*notes, *count)
+            case Counted(what, array):
+                yield known, pc + 1, v, (*notes, (what, arrays.index(array), range(0)))
+            case Next(slot, step, head):
+                yield known, head, (*v[:slot], v[slot] + step), notes
             case Jump(target):
                 yield known, target, v, notes
             case _:
@@ -254,9 +265,7 @@ class Machine:
 
 def _counted(program: Program, arrays: tuple[str, ...], what: str) -> tuple[int, ...]:
     """Return 0 for every array whose trips an agent counts, -1 for others."""
-    counted = {
-        name for i in program.code if isinstance(i, Next) for name in getattr(i, what)
-    }  # fmt: skip
+    counted = {i.array for i in program.code if isinstance(i, Counted) and i.what == what}
     return tuple(0 if name in counted else -1 for name in arrays)
 
 

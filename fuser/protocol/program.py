@@ -78,13 +78,19 @@ class Head:
 
 @dataclass(slots=True)
 class Next:
-    """``var += step; goto head``; `fills` and `reads` count trips of arrays."""
+    """``var += step; goto head``."""
 
     slot: int
     step: int
     head: int
-    fills: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A trip of an array has been filled, or read, as `what` says."""
+
+    what: str
+    array: str
 
 
 @dataclass(slots=True)
@@ -102,7 +108,7 @@ class Jump:
     target: int = -1
 
 
-Instruction: TypeAlias = Act | Read | Converge | Enter | Head | Next | Branch | Jump
+Instruction: TypeAlias = Act | Read | Counted | Converge | Enter | Head | Next | Branch | Jump
 
 
 @dataclass(frozen=True, slots=True)

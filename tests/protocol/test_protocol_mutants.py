@@ -51,7 +51,9 @@ def test_every_mutant_is_wrong_by_proof_and_by_exploration(form, S):
         verdict = check(mutant.kernel)
         assert verdict.reach == "wrong", (mutant.kind, mutant.where, verdict.note)
         assert verdict.trips, (mutant.kind, mutant.where)
-        assert f"     {verdict.fault.kind}: {verdict.fault.text}" in tell(verdict.model, verdict.fault)
+        assert f"     {verdict.fault.kind}: {verdict.fault.text}" in tell(
+            verdict.model, verdict.fault
+        )
 
 
 @pytest.mark.parametrize("load", [L.cp_async, L.set], ids=lambda load: load.name)

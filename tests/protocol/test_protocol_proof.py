@@ -1,9 +1,10 @@
 """Pipelines this package generates are proved right for every number of trips."""
 
+import numpy as np
 import pytest
 from pipelines import kernel, ring_map, ring_rows, ring_sum
 
-from fuser import DataType, FusionDefinition, LoadStoreOpType
+from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
@@ -82,8 +83,27 @@ def test_a_kernel_without_barriers_has_no_pipeline():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
         fd.add_output(x + 1.0)
-    import numpy as np
-
     (only,) = program_of(fd, bind(fd, [np.ones(100, "f4")])).kernels
     assert check(only).reach == "no pipeline"
     assert analyse(only) is None
+
+
+@pytest.mark.parametrize("n", [256, 512, 700, 5120])
+@pytest.mark.parametrize(("S", "P"), [(1, 0), (2, 1), (3, 1)])
+def test_loops_of_one_trip_are_no_loops_and_still_count(n, S, P):
+    """Constant sizes: prologue and epilogue of one trip are straight lines."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[n], contiguity=[True], dtype=DataType.Float)
+        y = x * 2.0
+        fd.add_output(y)
+    cache = x.cache_after(L.bulk)
+    cache.set_memory_type(MemoryType.shared)
+    y.split(0, 256)
+    y.split(1, 64)
+    y.axis(2).parallelize(ParallelType.block_x)
+    cache.split(0, 256)
+    cache.axis(1).parallelize(ParallelType.tma)
+    cache.inline_at(y, 1)
+    cache.circular_buffer(S, P, Pipelined())
+    (only,) = program_of(fd, bind(fd, [np.ones(n, "f4")], True), True).kernels
+    assert check(only).reach == "proved"
