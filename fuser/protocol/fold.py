@@ -125,7 +125,7 @@ class Folding:
         if not shift:
             return state._replace(known=(outer, base, inner))
         moved = tuple(
-            agent._replace(v=(agent.v[0] - shift, *agent.v[1:])) if agent.v else agent
+            agent._replace(v=(agent.v[0] - shift, *agent.v[1:])) if len(agent.v) else agent
             for agent in agents
         )
         known = lowered(outer, shift), (base - shift if len(self.model.folds) > 1 else 0), inner
