@@ -124,10 +124,7 @@ class Folding:
         shift = least // self.model.folds[0] * self.model.folds[0]
         if not shift:
             return state._replace(known=(outer, base, inner))
-        moved = tuple(
-            agent._replace(v=(agent.v[0] - shift, *agent.v[1:])) if len(agent.v) else agent
-            for agent in agents
-        )
+        moved = tuple(shifted(agent, shift) for agent in agents)
         known = lowered(outer, shift), (base - shift if len(self.model.folds) > 1 else 0), inner
         return state._replace(agents=moved, known=known)
 
@@ -163,6 +160,12 @@ class Folding:
             for agent in state.agents
         )
         return replaced(state._replace(agents=moved), offset, lowered(inner[offset], shift))
+
+
+def shifted(agent: Agent, shift: int) -> Agent:
+    """Return an agent `shift` outer trips earlier."""
+    v = tuple(value - shift if level == 0 else value for level, value in enumerate(agent.v))
+    return agent._replace(v=v)
 
 
 def lowered(count: Count, shift: int) -> Count:
