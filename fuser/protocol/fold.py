@@ -112,7 +112,7 @@ class Folding:
     def fold_outer(self, state: State) -> State:
         """Shift the trips of level 0."""
         outer, base, inner = state.known
-        agents = state.agents
+        agents, fold = state.agents, self.model.folds[0]
         if any(self.pinned[0][a][agent.pc] for a, agent in enumerate(agents)):
             return state
         inside = [agent.v[0] for agent in agents if agent.v]
@@ -121,7 +121,7 @@ class Folding:
         least = min(inside)
         if len(self.model.folds) > 1 and least > base:
             inner, base = inner[least - base :], least
-        shift = least // self.model.folds[0] * self.model.folds[0]
+        shift = least // fold * fold
         if not shift:
             return state._replace(known=(outer, base, inner))
         moved = tuple(shifted(agent, shift) for agent in agents)
