@@ -184,12 +184,11 @@ class FusionDefinition(Builder):
         """Make `tv` an output, written into the memory of `alias_input` when that is given.
 
         An aliased output is not returned. The meaning is functional: every read of the input
-        sees the values from before the call. A value added twice gives two arrays.
+        sees the values from before the call. As with ``return y, y``, a value added twice is
+        the same array twice.
         """
         value = self.tensor("add_output", tv)
         if alias_input is None:
-            if any(o.value == value.name and o.alias_of is None for o in self.fusion.outputs):
-                value = self.tensor("add_output", self.ops.set(tv))
             self.fusion.add_output(value)
             return
         target = self.tensor("add_output", alias_input)

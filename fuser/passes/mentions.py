@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
 from fuser.kir.core import Kernel, Stmt, walk_stmts
@@ -19,13 +20,13 @@ def stmt_exprs(stmt: Stmt) -> list[Expr]:
     """Return the index expressions among the fields of a statement, values included."""
     found: list[Expr] = []
     for f in fields(stmt):  # type: ignore[arg-type]
-        item = getattr(stmt, f.name)
+        item: object = getattr(stmt, f.name)
         if isinstance(item, _EXPR):
             found.append(item)
         elif isinstance(item, _SCALAR):
             found += scalar_exprs(item)
         elif isinstance(item, tuple):
-            found += [e for e in item if isinstance(e, _EXPR)]
+            found += [e for e in cast("tuple[object, ...]", item) if isinstance(e, _EXPR)]
     return found
 
 

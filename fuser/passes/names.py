@@ -77,8 +77,7 @@ def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> 
                 scope |= {stmt.is_last}
                 inner.append(stmt)
             case _:
-                here = scope
-                inner.append(map_bodies(stmt, lambda b, here=here: _name_body(b, here, names)))
+                inner.append(map_bodies(stmt, partial(_name_body, scope=scope, names=names)))
     return (*lets, *inner)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import assert_never
+from typing import Any, assert_never, cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, substitute
 from fuser.kir.core import Stmt
@@ -59,8 +59,9 @@ def map_stmt(stmt: Stmt, scalar: Callable[[Scalar], Scalar], expr: Callable[[Exp
         elif isinstance(item, _SCALAR):
             changes[f.name] = map_scalar(item, scalar)
         elif isinstance(item, tuple) and item and isinstance(item[0], _EXPR):
-            changes[f.name] = tuple(expr(e) for e in item)
-    changed = replace(stmt, **changes)  # type: ignore[type-var]
+            changes[f.name] = tuple(expr(e) for e in cast("tuple[Expr, ...]", item))
+    rebuilt: Any = stmt  # any of the frozen records
+    changed: Stmt = replace(rebuilt, **changes)
     return map_bodies(changed, lambda body: tuple(map_stmt(s, scalar, expr) for s in body))
 
 

@@ -48,4 +48,4 @@ class Counters:
 def _is_capturing(stream: int) -> bool:
     api = driver()
     status = check(api.cuStreamIsCapturing(stream), "stream")
-    return status != api.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return bool(status != api.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)

@@ -159,7 +159,8 @@ def _every_reduction(op):
 
 
 @pytest.mark.parametrize(
-    ("op", "arch"), [*((op, "sm_90a") for op in REDUCED if op != "max"), *(("max", arch) for arch in REAL_ARCHS)]
+    ("op", "arch"),
+    [*((op, "sm_90a") for op in REDUCED if op != "max"), *(("max", arch) for arch in REAL_ARCHS)],
 )
 def test_every_reduction_compiles(op, arch):
     cubin = compile_cubin(emit(_every_reduction(op)), "k", arch)

@@ -38,7 +38,7 @@ def repeats() -> int:
     return 2
 
 
-# -- case 37: more elements, or larger offsets, than 32 bits count; nothing so large is made --------
+# -- case 37: more elements, or larger offsets, than 32 bits count; nothing so large is made -------
 
 ROWS, COLUMNS = 70_000, 40_000
 FAR = (1 << 30) + 8

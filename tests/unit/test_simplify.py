@@ -1,4 +1,4 @@
-"""Simplification keeps values and proofs hold, on random expressions and exhaustive small ranges."""
+"""Simplification keeps values and proofs hold, on random expressions and small ranges in full."""
 
 import itertools
 
