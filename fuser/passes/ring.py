@@ -8,7 +8,7 @@ of ``empty``, so that a fresh barrier counts as free (PTX ISA, mbarrier phases).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fuser.core.dtypes import DataType
@@ -140,12 +140,17 @@ class RingLowering:
         if self.uses_tokens:
             count = writers
         else:
-            count = int(engine)
-            if any(p.engine == "threads" for p in plans.values()) or self.loads(
-                LoadStoreOpType.set
-            ):
-                count += writers
+            count = int(engine) + (writers if self.has_stores(plans) else 0)
         return count + (writers if self.loads(LoadStoreOpType.cp_async) else 0)
+
+    def has_stores(self, plans: Mapping[str, CopyPlan]) -> bool:
+        """Whether threads may fill a part by stores, which an arrival of their own releases.
+
+        Also where `cp_async` was asked for: of accesses that are not 4, 8 or 16 bytes it makes
+        stores, and ``cp.async.mbarrier.arrive`` orders none of those (PTX, its section).
+        """
+        asked = self.loads(LoadStoreOpType.set) or self.loads(LoadStoreOpType.cp_async)
+        return asked or any(plan.engine == "threads" for plan in plans.values())
 
     def readers(self) -> int:
         """Return the arrivals that free a stage: one a warp, or one a thread of partial warps."""
@@ -282,7 +287,7 @@ class RingLowering:
             if by_engine:
                 expect = MbarrierArriveExpectTx(self.full, stage, nbytes)
                 result.append(If(self.elected(scope), (expect, *issue)))
-            if by_hand or self.loads(LoadStoreOpType.set):
+            if self.has_stores(plans):
                 result.append(MbarrierArrive(self.full, stage))
         return tuple(result)
 

@@ -147,9 +147,12 @@ class AsyncOrder:
         self._tick(agent)
 
     def arrive_later(self, agent: Agent) -> Clock:
-        """Return what an arrival issued now gives when the agent's ``cp.async`` have landed."""
+        """Return what an arrival issued now gives when the agent's ``cp.async`` have landed.
+
+        Nothing but those copies: the agent's own stores are not ordered before it.
+        """
         actor = ("cp.async", agent.name)
-        clock = self.row(agent).copy()
+        clock = self.zero()
         clock[self.rank[actor]] = self.issued[actor][0] if actor in self.issued else 0
         self._tick(agent)
         return clock

@@ -256,6 +256,10 @@ OTHERS = {
         {"loads": ("cp.async",)},
         lambda k: mutant(k, CpAsyncArrive, lambda s: (MbarrierArrive(s.barrier, s.index),)),
         r"race on t0\[\d+\].*a copy that block .* issued at CpAsync.*a wait for the copy"),
+    "set: arrive for cp.async": (
+        {"loads": ("set",)},
+        lambda k: mutant(k, MbarrierArrive, lambda s: (CpAsyncArrive(s.barrier, s.index),)),
+        r"race on t0"),
     "set: drop wait": (
         {"loads": ("set",)}, _drop(MbarrierWait, barrier="full"),
         r"race on t0|before it is written"),
