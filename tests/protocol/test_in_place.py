@@ -89,3 +89,12 @@ def test_a_kernel_stores_into_what_the_driver_cannot_copy_to(
     if not dense:
         assert f"const float* __restrict__ {t.name}," not in emit(program.kernels[-1])
         assert f"float* __restrict__ {t.name}," in emit(program.kernels[-1])
+
+
+def test_a_value_added_twice_is_the_same_array_twice(rng):
+    with FusionDefinition() as fd:
+        y = fd.ops.neg(fd.define_tensor(shape=[-1], contiguity=[True]))
+        fd.add_output(y)
+        fd.add_output(y)
+    first, second = fd.execute([rng.random(7, np.float32)], backend="interpret")
+    assert np.shares_memory(first, second)

@@ -342,12 +342,3 @@ def test_fused_functions_nest_with_tensors_in_containers(executed, rng):
     x, y = rng.random((2, 3, 4), np.float32)
     np.testing.assert_allclose(outer(x, y), x * y + 1, rtol=1e-6)
     assert len(executed) == 1
-
-
-def test_a_value_added_twice_is_the_same_array_twice(rng):
-    with FusionDefinition() as fd:
-        y = fd.ops.neg(fd.define_tensor(shape=[-1], contiguity=[True]))
-        fd.add_output(y)
-        fd.add_output(y)
-    first, second = fd.execute([rng.random(7, np.float32)], backend="interpret")
-    assert np.shares_memory(first, second)
