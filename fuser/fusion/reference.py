@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.core.dtypes import DataType
+from fuser.core.errors import VerifyError
 from fuser.core.expr import Const, Expr
 from fuser.core.expr import evaluate as evaluate_expr
 from fuser.fusion.attrs import (
@@ -179,7 +180,7 @@ class _Evaluator:
             case FullAttrs():
                 return np.broadcast_to(convert(operands[0], value.dtype), shape)
             case other:
-                raise NotImplementedError(f"{value.name}: {value.op} with {other}")
+                raise VerifyError(f"{value.name}: {value.op} has {other}; a view op was needed")
 
 
 def _scalar_array(value: Any) -> Array:
