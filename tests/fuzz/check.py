@@ -14,15 +14,26 @@ from tests.fuzz.fusions import RandomFusion
 
 @dataclass(slots=True)
 class Tally:
-    """How many output elements there were and how many of them the oracle decided."""
+    """How much of the outputs the oracle decided.
+
+    Every output that has elements counts as one, so a single large one cannot speak for all.
+    """
 
     elements: int = 0
-    decided: int = 0
+    outputs: int = 0
+    decided: float = 0.0
+
+    def add(self, decided: int, elements: int) -> None:
+        """Count an output of which `decided` elements were judged."""
+        self.elements += elements
+        if elements:
+            self.outputs += 1
+            self.decided += decided / elements
 
     @property
     def share(self) -> float:
-        """Decided elements among all."""
-        return self.decided / max(self.elements, 1)
+        """Decided part of an output, on average."""
+        return self.decided / max(self.outputs, 1)
 
 
 def check(fusion: RandomFusion, backend: str, arithmetic: Arithmetic, tally: Tally) -> None:
@@ -50,8 +61,8 @@ def judge_outputs(
         got = arrays[output.alias_of] if output.alias_of else next(returned)
         value = graph.value(output.value)
         name = f"{what}: output {index} ({value.name})"
-        tally.decided += judge(name, got, value.dtype, allowed[value.name])
-        tally.elements += np.asarray(got).size
+        decided = judge(name, got, value.dtype, allowed[value.name])
+        tally.add(decided, np.asarray(got).size)
     assert not list(returned), f"{what}: more outputs are returned than the fusion has"
 
 

@@ -269,6 +269,26 @@ def test_special_functions_are_accurate_in_float64(name: str, low: float, high: 
     np.testing.assert_allclose(got, want, rtol=1e-13, atol=3e-15 if name == "lgamma" else 0)
 
 
+@pytest.mark.parametrize(("name", "low", "high"), [("erf", -6, 6), ("erfc", -6, 9)])
+def test_error_functions_of_float32_round_the_right_number(name: str, low: int, high: int) -> None:
+    x = np.random.default_rng(7).uniform(low, high, 20_000).astype(np.float32)
+    want = np.array([getattr(math, name)(v) for v in x.tolist()], np.float32)
+    np.testing.assert_array_max_ulp(getattr(special, name)(x), want, 1)
+
+
+@pytest.mark.parametrize(("inverse", "name"), [("erfinv", "erf"), ("erfcinv", "erfc")])
+def test_inverse_error_functions_are_right_to_three_ulps(inverse: str, name: str) -> None:
+    """The exact function, three ulps to either side, encloses what was inverted."""
+    rng = np.random.default_rng(8)
+    y = np.concatenate([rng.uniform(-1, 1, 20_000), 10.0 ** rng.uniform(-300, 0, 2_000)])
+    y = y + 1.0 * (name == "erfc")
+    x = getattr(special, inverse)(y)
+    ends = np.stack([x - 3 * np.spacing(np.abs(x)), x + 3 * np.spacing(np.abs(x))])
+    at_ends = getattr(special, name)(ends)
+    assert np.all(at_ends.min(0) - np.spacing(np.abs(y)) <= y)
+    assert np.all(at_ends.max(0) + np.spacing(np.abs(y)) >= y)
+
+
 def test_inverse_error_functions_invert() -> None:
     rng = np.random.default_rng(6)
     y = np.concatenate([rng.uniform(-1, 1, 20_000), 10.0 ** rng.uniform(-300, 0, 2_000)])
