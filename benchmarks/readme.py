@@ -12,8 +12,13 @@ BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
 def newest() -> Path | None:
-    """Return the newest results file (their names begin with the date), or None."""
-    return max(RESULTS.glob("*.json"), default=None, key=lambda path: path.name)
+    """Return the results file of the latest run by the time recorded in it, or None."""
+    return max(RESULTS.glob("*.json"), default=None, key=_time)
+
+
+def _time(path: Path) -> str:
+    time: str = json.loads(path.read_text())["machine"]["time"]
+    return time
 
 
 def table(results: dict[str, Any]) -> str:
