@@ -274,7 +274,7 @@ class Ring:
 
     def meet(self, why: str) -> Stmt:
         """Return a barrier of the consumers."""
-        return NamedBarrier(1, self.consumers, why) if self.roles else SyncThreads(why)
+        return NamedBarrier(Const(1), self.consumers, why) if self.roles else SyncThreads(why)
 
     def release(self, trip: Expr) -> Body:
         """Let the stage be filled again."""

@@ -82,7 +82,7 @@ EXAMPLES: tuple[Stmt, ...] = (
     MbarrierInval("full", _I),
     MbarrierWait("full", _I, _I % 2, "the stage is full"),
     MbarrierWaitToken("full", _I, "tokens", _I, "the stage is full"),
-    NamedBarrier(1, 64, "the consumers agree"),
+    NamedBarrier(Const(1), 64, "the consumers agree"),
     Roles((
         Role("producer", 0, 32, (MbarrierWait("empty", _I, _I % 2, "the stage is free"),)),
         Role("consumer", 32, 96, (MbarrierArrive("empty", _I, 2),)),

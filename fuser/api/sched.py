@@ -118,6 +118,8 @@ class Sched:
         prefetch_distance: int | None = None,
         parallel_type: ParallelType = ParallelType.block_x,
         num_registers: tuple[int, int] | None = None,
+        stage_slice_position: int | None = None,
+        ping_pong: bool = False,
     ) -> None:
         """Circular-buffer `tv` with extra warps that only load; see `Tensor.circular_buffer`.
 
@@ -127,8 +129,10 @@ class Sched:
             Thread axis that the loading warps extend.
         num_registers
             Registers a thread, ``(loading, computing)``, that change hands by ``setmaxnreg``.
+        stage_slice_position, ping_pong
+            Consumer groups and their order; see `WarpSpecialized`.
         """
-        kind = WarpSpecialized(parallel_type, num_registers)
+        kind = WarpSpecialized(parallel_type, num_registers, stage_slice_position, ping_pong)
         tv.circular_buffer(number_of_stages, prefetch_distance, kind)
 
 

@@ -280,6 +280,12 @@ class Scheduling:
             raise ScheduleError(
                 "circular_buffer: compute-at position 0; inline it inside the loop first"
             )
+        if not 1 <= ts.stage_position <= ts.position:
+            at, ts.circular = ts.stage_position, None
+            raise ScheduleError(
+                f"circular_buffer: stage_slice_position {at}; needed 1 to {ts.position}, the "
+                "compute-at position"
+            )
 
     # ---- compute position ------------------------------------------------------------------
 

@@ -108,10 +108,11 @@ class InvalRing:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Wait until the stage of `trip` is free."""
+    """Wait until the stage of `trip` is free; of verbs, `group` is the consumer group it is of."""
 
     ring: Ring
     trip: Expr
+    group: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Fill:
     ring: Ring
     trip: Expr
     body: tuple[NestNode, ...]
+    group: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Await:
 
     ring: Ring
     trip: Expr
+    group: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,30 @@ class Release:
 
     ring: Ring
     trip: Expr
+    group: Expr = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTurn:
+    """Ping-pong: wait until the group before has run its loop of trips; `turn` counts them."""
+
+    ring: Ring
+    turn: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class PassTurn:
+    """Ping-pong: let the next group run its loop of trips."""
+
+    ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one consumer group does: the threads of one index of the specialised axis."""
+
+    ring: Ring
+    body: tuple[NestNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +175,14 @@ class WarpRoles:
     consumer: tuple[NestNode, ...]
 
 
-RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release
-NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | WarpRoles
+RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release | TakeTurn | PassTurn
+NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | Group | WarpRoles
 
 
 def children(node: NestNode) -> tuple[tuple[NestNode, ...], ...]:
     """Return the bodies nested in a node."""
     match node:
-        case Loop(body=body) | Fill(body=body):
+        case Loop(body=body) | Fill(body=body) | Group(body=body):
             return (body,)
         case WarpRoles(producer=producer, consumer=consumer):
             return producer, consumer

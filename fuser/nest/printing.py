@@ -10,14 +10,17 @@ from fuser.nest.nodes import (
     Await,
     Compute,
     Fill,
+    Group,
     InitRing,
     InvalRing,
     Loop,
     LoopNest,
     NestNode,
+    PassTurn,
     Release,
     RingVerb,
     Sync,
+    TakeTurn,
     WarpRoles,
     children,
 )
@@ -55,12 +58,12 @@ def line(node: NestNode) -> str:
             return f"allocate {tensor}"
         case Sync(why):
             return f"sync  # {why}"
+        case Group(ring):
+            return f"each group of the consumer of {ring.name}:"
         case WarpRoles(ring):
             return f"warp roles of {ring.name}:"
-        case InitRing() | InvalRing() | Acquire() | Fill() | Await() | Release():
-            return verb(node)
         case _:
-            assert_never(node)
+            return verb(node)
 
 
 def verb(node: RingVerb) -> str:
@@ -80,5 +83,9 @@ def verb(node: RingVerb) -> str:
             return f"await {ring.name}[{trip}]  # until the stage is full"
         case Release(_, trip):
             return f"release {ring.name}[{trip}]  # this thread has read it"
+        case TakeTurn(_, turn):
+            return f"take turn {turn} of {ring.name}  # the group before has run its loop"
+        case PassTurn():
+            return f"pass the turn of {ring.name}"
         case _:
             assert_never(node)

@@ -1,7 +1,8 @@
 """Where the elements of local and shared tensors live, derived from their loop domains.
 
 A tensor's buffer is indexed by its own loop axes: a register array by the serial axes right of the
-compute-at position, a shared array by those and by every thread axis. Axes that are not part of the
+compute-at position (of a ring: of the position of its stages), a shared array by those and by every
+thread axis that does not number trips. Axes that are not part of the
 buffer are promised to be the same for writer and reader; `locate` proves it.
 """
 
@@ -24,14 +25,15 @@ COPY_ALIGN = 128
 def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
     """Return the loop axes that index the buffer, slowest varying first."""
     shared = ts.memory is MemoryType.shared
+    first, group = ts.stage_position, ts.group_axis
 
     def indexes(j: int) -> bool:
         axis = ts.domain.loop[j]
         if axis.reduction or axis.parallel.is_grid:
             return False
         if axis.parallel.is_block:
-            return shared
-        return j >= ts.position
+            return shared and j != group
+        return j >= first
 
     order = ts.allocation or tuple(range(len(ts.domain.loop)))
     return tuple(j for j in order if indexes(j))
@@ -69,11 +71,30 @@ def slot_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
 
 
 def trip_of(ts: TensorSchedule, loops: Coords) -> Expr:
-    """Return the number of the trip that these loop indices belong to, across all its loops."""
+    """Return the number of the trip that these loop indices belong to, across all its loops.
+
+    Of groups with stages of their own: among the group's trips.
+    """
     trip: Expr = ZERO
     for j in ts.trip_axes:
-        trip = trip * ts.domain.loop[j].extent + loops[j]
+        if j != ts.owner_axis:
+            trip = trip * ts.domain.loop[j].extent + loops[j]
     return trip
+
+
+def stage_of(stages: int, trip: Expr, group: Expr, groups: int) -> Expr:
+    """Return the stage of a trip: of all, or of the equal part that a group has for its own."""
+    own = stages // groups
+    return trip % own if groups == 1 else group * own + trip % own
+
+
+def owners_of(ts: TensorSchedule, loops: Coords, facts: Facts) -> tuple[Expr, int]:
+    """Return ``(group, groups)`` of those that have stages of their own; one where none has."""
+    if ts.owner_axis is None:
+        return ZERO, 1
+    extent = simplify(ts.domain.loop[ts.owner_axis].extent, facts)
+    assert isinstance(extent, Const)  # `consumer_groups` has raised
+    return loops[ts.owner_axis], extent.value
 
 
 def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
@@ -81,7 +102,7 @@ def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
     index = slot_index(ts, loops, facts)
     if ts.circular is None or ts.circular.stages == 1:
         return index
-    stage = trip_of(ts, loops) % ts.circular.stages
+    stage = stage_of(ts.circular.stages, trip_of(ts, loops), *owners_of(ts, loops, facts))
     return simplify(stage * slot_size("ring", ts, facts) + index, facts)
 
 

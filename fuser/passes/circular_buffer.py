@@ -50,6 +50,7 @@ from fuser.nest.nodes import (
     walk,
 )
 from fuser.passes.buffers import trip_of
+from fuser.passes.groups import consumer_groups
 from fuser.schedule.circular import CircularBuffer, Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType
 
@@ -254,23 +255,28 @@ class _Cloner:
         self, loop: Loop, ring: Ring, tail: tuple[NestNode, ...]
     ) -> tuple[NestNode, ...]:
         """Return the two roles, and what follows the loop."""
-        trip = linear_trip(self.nest, ring)
+        trip, group = linear_trip(self.nest, ring)
         mine = tuple(Allocate(t) for t in ring.tensors)
         nested = drop_allocations(loop, set(ring.tensors))
         inner = self.inner_variable(ring)
-        producer = keep((nested,), lambda tensor: tensor in ring.tensors)
-        consumer = keep((nested,), lambda tensor: tensor not in ring.tensors)
 
         def fills(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-            return (Acquire(ring, trip), Fill(ring, trip, body))
+            loads = keep(body, ring.tensors.__contains__)
+            return (Acquire(ring, trip, group), Fill(ring, trip, loads, group))
 
         def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-            return (Await(ring, trip), *body, Release(ring, trip))
+            kept = keep(body, lambda tensor: tensor not in ring.tensors)
+            return (Await(ring, trip, group), *kept, Release(ring, trip, group))
 
-        handed = hands_over(ring)
+        produce = keep(inside((nested,), inner, ring, fills), ring.tensors.__contains__)
+        consume = keep(
+            inside((nested,), inner, ring, uses), lambda tensor: tensor not in ring.tensors
+        )
+        groups = consumer_groups(self.nest, ring)
+        if groups is not None:
+            produce, consume = groups.in_turn(produce), groups.each(consume)
         # With their registers given away, producers cannot run what follows; else all threads do.
-        produce = inside(producer, inner, fills)
-        consume = inside(consumer, inner, uses)
+        handed = hands_over(ring)
         roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume)
         return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
 
@@ -285,13 +291,14 @@ class _Cloner:
         raise ScheduleError(f"{ring.tensors[0]}: its loops have been rewritten already")
 
 
-def linear_trip(nest: LoopNest, ring: Ring) -> Expr:
-    """Return the trip number across all loops of a ring."""
+def linear_trip(nest: LoopNest, ring: Ring) -> tuple[Expr, Expr]:
+    """Return the trip number across all loops of a ring, and the group whose stages it uses."""
     name = ring.tensors[0]
     ts = nest.schedule.tensors[name]
     for _, node in walk(nest.body):
         if isinstance(node, Compute) and node.tensor == name:
-            return trip_of(ts, node.loops)
+            group = ZERO if ts.owner_axis is None else node.loops[ts.owner_axis]
+            return trip_of(ts, node.loops), group
     raise ScheduleError(f"{name}: is not computed in this nest")
 
 
@@ -343,13 +350,17 @@ def drop_allocations(loop: Loop, tensors: set[str]) -> Loop:
 def inside(
     nodes: tuple[NestNode, ...],
     var: str,
+    ring: Ring,
     wrap: Callable[[tuple[NestNode, ...]], tuple[NestNode, ...]],
 ) -> tuple[NestNode, ...]:
-    """Return a copy in which the body of loop `var` is wrapped."""
+    """Return a copy in which the body of loop `var` is wrapped where it loads a ring's tensors."""
     result: list[NestNode] = []
     for node in nodes:
         if isinstance(node, Loop):
-            body = wrap(node.body) if node.var == var else inside(node.body, var, wrap)
+            mine = node.var == var and any(
+                isinstance(n, Compute) and n.tensor in ring.tensors for _, n in walk(node.body)
+            )
+            body = wrap(node.body) if mine else inside(node.body, var, ring, wrap)
             result.append(replace(node, body=body))
         else:
             result.append(node)

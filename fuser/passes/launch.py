@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr, Var, less, maximum
 from fuser.core.simplify import Facts, prove_equal, simplify
 from fuser.nest.nodes import Loop, LoopNest, walk
@@ -83,10 +82,6 @@ def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:
 
 
 def rows_of(extra: int, row: Expr) -> int:
-    """Return how many rows of threads hold `extra` threads; raise unless they fit exactly."""
-    if not isinstance(row, Const) or extra % row.value:
-        raise ScheduleError(
-            f"warp-specialised: {extra} producer threads in rows of {row} threads; the rows must "
-            f"divide {extra}"
-        )
-    return extra // row.value
+    """Return how many rows of threads hold `extra` threads; what is left of them has no role."""
+    assert isinstance(row, Const)  # pipelines count threads: `Lowering.threads` has raised
+    return -(-extra // row.value)

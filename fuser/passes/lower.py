@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, all_of, less, variables
@@ -26,17 +25,12 @@ from fuser.kir.program import Buffer
 from fuser.kir.scalar import Literal
 from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For, NamedBarrier, SyncThreads
 from fuser.nest.nodes import (
-    Acquire,
     Allocate,
-    Await,
     Compute,
-    Fill,
-    InitRing,
-    InvalRing,
+    Group,
     Loop,
     LoopNest,
     NestNode,
-    Release,
     Ring,
     Sync,
     WarpRoles,
@@ -50,7 +44,7 @@ from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
 from fuser.passes.ring import RingLowering, producer_threads
-from fuser.passes.roles import check_slowest, lower_roles
+from fuser.passes.roles import check_slowest, lower_group, lower_roles
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
@@ -80,15 +74,16 @@ class NestLowering:
                     stmts += self.allocate(tensor, scope.facts)
                 case Sync(why):
                     stmts.append(barrier(why, scope))
-                case InitRing() | InvalRing() | Acquire() | Fill() | Await() | Release():
-                    stmts += self.ring(node.ring).lower(node, scope)
+                case Group():
+                    ring = self.ring(node.ring)
+                    stmts += lower_group(self.state, node, scope, ring, self.body)
                 case WarpRoles():
                     ring = self.ring(node.ring)
                     stmts += lower_roles(self.state, node, scope, ring, self.body)
                 case Compute():
                     stmts += ElementLowering(self.state, scope, node).lower()
                 case _:
-                    assert_never(node)
+                    stmts += self.ring(node.ring).lower(node, scope)
         return (*stmts, *together.close())
 
     def ring(self, ring: Ring) -> RingLowering:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
@@ -47,12 +48,14 @@ from fuser.nest.nodes import (
     InvalRing,
     Loop,
     NestNode,
+    PassTurn,
     Release,
     Ring,
     RingVerb,
+    TakeTurn,
     walk,
 )
-from fuser.passes.buffers import buffer_index
+from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
@@ -64,6 +67,7 @@ THREAD = Var("thread")
 WARP = 32
 WARP_GROUP = 128
 
+TripVerb: TypeAlias = Acquire | Fill | Await | Release
 BodyLowering = Callable[[tuple[NestNode, ...], Scope], tuple[Stmt, ...]]
 
 
@@ -94,6 +98,17 @@ class RingLowering:
         return f"{self.ring.name}_empty"
 
     @property
+    def turn(self) -> str:
+        """Barriers that complete when a consumer group may run its loop of trips."""
+        return f"{self.ring.name}_turn"
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether consumer groups run their loops of trips one after the other."""
+        kind = self.ring.buffer.type
+        return isinstance(kind, WarpSpecialized) and kind.ping_pong
+
+    @property
     def tokens(self) -> str:
         """Register array with the token of each stage."""
         return f"{self.ring.name}_token"
@@ -103,13 +118,20 @@ class RingLowering:
         """S."""
         return self.ring.buffer.stages
 
-    def stage(self, trip: Expr, scope: Scope) -> Expr:
-        """Return the stage of a trip."""
-        return simplify(trip % self.stages, scope.facts)
+    @property
+    def owners(self) -> int:
+        """Number of consumer groups that have stages of their own; 1: all share them."""
+        owned = self.state.nest.schedule.tensors[self.ring.tensors[0]].owner_axis is not None
+        return self.groups if owned else 1
 
-    def parity(self, trip: Expr, scope: Scope) -> Expr:
-        """Return the parity of the round that a trip is in."""
-        return simplify((trip // self.stages) % 2, scope.facts)
+    def stage(self, verb: TripVerb, scope: Scope) -> Expr:
+        """Return the stage of a verb's trip."""
+        at = stage_of(self.stages, verb.trip, verb.group, self.owners)
+        return simplify(at, scope.facts)
+
+    def parity(self, verb: TripVerb, scope: Scope) -> Expr:
+        """Return the parity of the round that a verb's trip is in."""
+        return simplify(verb.trip // (self.stages // self.owners) % 2, scope.facts)
 
     @property
     def uses_tokens(self) -> bool:
@@ -154,8 +176,28 @@ class RingLowering:
 
     def readers(self) -> int:
         """Return the arrivals that free a stage: one a warp, or one a thread of partial warps."""
-        threads = self.state.threads()
+        threads = self.consumers()
         return threads // WARP if threads % WARP == 0 else threads
+
+    def consumers(self) -> int:
+        """Return the threads that read a stage: all that compute, or one group of them."""
+        return self.state.threads() // self.groups
+
+    @property
+    def group(self) -> Expr:
+        """Number of the consumer group."""
+        kind = self.ring.buffer.type
+        return Var(kind.on.value) if isinstance(kind, WarpSpecialized) else ZERO
+
+    @property
+    def groups(self) -> int:
+        """Number of consumer groups."""
+        ts, kind = self.state.nest.schedule.tensors[self.ring.tensors[0]], self.ring.buffer.type
+        if ts.group_axis is None or not isinstance(kind, WarpSpecialized):
+            return 1
+        groups = self.state.launch.extents[kind.on]
+        assert isinstance(groups, Const)  # else `threads` has raised
+        return groups.value
 
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
@@ -176,59 +218,72 @@ class RingLowering:
                 return self.init()
             case InvalRing():
                 return self.inval()
-            case Acquire(_, trip):
-                return self.acquire(trip, scope)
-            case Fill(_, trip, nodes):
-                return self.fill(trip, nodes, scope)
-            case Await(_, trip):
-                return self.wait(trip, scope)
-            case Release(_, trip):
-                return self.release(trip, scope)
+            case Acquire():
+                return self.acquire(verb, scope)
+            case Fill():
+                return self.fill(verb, scope)
+            case Await():
+                return self.wait(verb, scope)
+            case Release():
+                return self.release(verb, scope)
+            case TakeTurn(_, turn):
+                return self.take_turn(turn, scope)
+            case PassTurn():
+                return self.pass_turn()
 
     def init(self) -> tuple[Stmt, ...]:
         """Initialise the barriers, make them visible, and declare the tokens."""
-        state = self.state
-        state.barriers.append(BarrierArray(self.full, self.stages))
-        s = Var("s")
-        inits: list[Stmt] = [MbarrierInit(self.full, s, Const(self.arrivals()))]
-        if self.has_empty:
-            state.barriers.append(BarrierArray(self.empty, self.stages))
-            inits.append(MbarrierInit(self.empty, s, Const(self.readers())))
+        state, arrivals = self.state, self.arrivals_of
+        state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
+        loops = self.each_barrier(lambda name, s: MbarrierInit(name, s, Const(arrivals(name))))
         for plan in self.plans().values():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
             if plan.obstacle:
                 names = ", ".join(self.ring.tensors)
                 state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
-        loop = For("s", Const(self.stages), tuple(inits), Unroll("rolled"))
-        elected = If(equal(THREAD, 0), (loop, MbarrierInitFence()))
+        elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
         return (*(tokens if self.uses_tokens else ()), elected, sync)
 
     def inval(self) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
-        s = Var("s")
-        ends: list[Stmt] = [MbarrierInval(self.full, s)]
-        if self.has_empty:
-            ends.append(MbarrierInval(self.empty, s))
-        loop = For("s", Const(self.stages), tuple(ends), Unroll("rolled"))
         sync = SyncThreads(f"nobody waits on the barriers of {self.ring.name} any more")
-        return (sync, If(equal(THREAD, 0), (loop,)))
+        return (sync, If(equal(THREAD, 0), self.each_barrier(MbarrierInval)))
 
-    def acquire(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+    @property
+    def barriers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """Arrays of barriers by their length: one a stage, one a consumer group."""
+        stages = (self.full, self.empty) if self.has_empty else (self.full,)
+        if not self.takes_turns:
+            return ((self.stages, stages),)
+        return ((self.stages, stages), (self.groups, (self.turn,)))
+
+    def each_barrier(self, make: Callable[[str, Expr], Stmt]) -> tuple[Stmt, ...]:
+        """Return loops that do something to every barrier of the ring."""
+        return tuple(
+            For("s", Const(n), tuple(make(name, Var("s")) for name in names), Unroll("rolled"))
+            for n, names in self.barriers
+        )
+
+    def arrivals_of(self, barrier: str) -> int:
+        """Return the arrivals that complete a phase of a barrier."""
+        return self.arrivals() if barrier == self.full else self.readers()
+
+    def acquire(self, verb: Acquire, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the readers of the stage's previous trip are done."""
         if not self.has_empty:
             return ()  # the barrier of the block at the end of the trip before said so
         wait = MbarrierWait(
-            self.empty, self.stage(trip, scope), self.other_parity(trip, scope),
+            self.empty, self.stage(verb, scope), self.other_parity(verb, scope),
             "the stage is free",
         )  # fmt: skip
         return self.by_writers((wait,), scope)
 
-    def other_parity(self, trip: Expr, scope: Scope) -> Expr:
+    def other_parity(self, verb: TripVerb, scope: Scope) -> Expr:
         """Return the parity that a fresh barrier passes in round 0."""
-        parity = self.parity(trip, scope)
+        parity = self.parity(verb, scope)
         if isinstance(parity, Const):
             return Const(1 - parity.value)
         return BinOp("^", parity, Const(1))
@@ -243,34 +298,49 @@ class RingLowering:
 
     def elected(self, scope: Scope) -> Expr:
         """Return the condition of the thread that issues copies."""
-        return equal(THREAD, 0 if scope.team is None else scope.team.first)
+        return equal(THREAD, ZERO if scope.team is None else scope.team.first)
 
-    def wait(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+    def wait(self, verb: Await, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the stage has been filled."""
-        stage = self.stage(trip, scope)
+        stage = self.stage(verb, scope)
         why = "the stage is full"
         if self.uses_tokens:
             return (MbarrierWaitToken(self.full, stage, self.tokens, stage, why),)
-        return (MbarrierWait(self.full, stage, self.parity(trip, scope), why),)
+        return (MbarrierWait(self.full, stage, self.parity(verb, scope), why),)
 
-    def release(self, trip: Expr, scope: Scope) -> tuple[Stmt, ...]:
+    def release(self, verb: Release, scope: Scope) -> tuple[Stmt, ...]:
         """Say that this thread has read the stage."""
         if self.has_empty:
-            arrive = MbarrierArrive(self.empty, self.stage(trip, scope))
-            if self.readers() == self.state.threads():
-                return (arrive,)
-            lane = THREAD % WARP
-            return (SyncWarp("all lanes have read the stage"), If(equal(lane, 0), (arrive,)))
+            arrive = MbarrierArrive(self.empty, self.stage(verb, scope))
+            return self.by_readers(arrive, "all lanes have read the stage")
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
         return (NamedBarrier(scope.team.barrier, scope.team.threads, why),)
 
+    def by_readers(self, arrive: MbarrierArrive, why: str) -> tuple[Stmt, ...]:
+        """Return an arrival a warp, or one a thread of partial warps."""
+        if self.readers() == self.consumers():
+            return (arrive,)
+        return (SyncWarp(why), If(equal(THREAD % WARP, 0), (arrive,)))
+
+    def take_turn(self, turn: Expr, scope: Scope) -> tuple[Stmt, ...]:
+        """Wait until the group before has passed the turn on; the first one begins by itself."""
+        group = self.group
+        first = select(equal(group, 0), 1, 0)
+        parity = BinOp("^", simplify(turn % 2, scope.facts), first)
+        return (MbarrierWait(self.turn, group, parity, "the group before has had its turn"),)
+
+    def pass_turn(self) -> tuple[Stmt, ...]:
+        """Say that this group has run its loop of trips."""
+        following = MbarrierArrive(self.turn, (self.group + 1) % self.groups)
+        return self.by_readers(following, "all lanes have run the loop")
+
     # ---- filling ---------------------------------------------------------------------------
 
-    def fill(self, trip: Expr, nodes: tuple[NestNode, ...], scope: Scope) -> tuple[Stmt, ...]:
+    def fill(self, verb: Fill, scope: Scope) -> tuple[Stmt, ...]:
         """Issue all copies of a trip and arrive for them."""
-        stage, plans = self.stage(trip, scope), self.plans()
+        nodes, stage, plans = verb.body, self.stage(verb, scope), self.plans()
         by_engine = {n for n, p in plans.items() if p.engine != "threads"}
         by_hand = {n for n, p in plans.items() if p.engine == "threads"}
         issue = self.engine_copies(nodes, by_engine, stage, scope)
@@ -413,7 +483,7 @@ class RingLowering:
         dtype = graph.value(source).dtype
         value = Element(source, simplify(substitute(plan.source, env), held), dtype)
         store = Store(name, buffer_index(ts, loops, held), value)
-        first = Const(0) if scope.team is None else Const(scope.team.first)
+        first = ZERO if scope.team is None else scope.team.first
         return For(
             e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
             THREAD - first, Const(self.writers()),

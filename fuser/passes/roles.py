@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.core.errors import ScheduleError
+from fuser.core.expr import ZERO, Const, Var
 from fuser.kir.core import Stmt
 from fuser.kir.pipeline import registers_at_entry
 from fuser.kir.stmts import Role, Roles, SetMaxRegisters
-from fuser.nest.nodes import WarpRoles
+from fuser.nest.nodes import Group, WarpRoles
 from fuser.passes.ring import WARP, WARP_GROUP, BodyLowering, RingLowering, producer_threads
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType
+
+BARRIERS = 16
+CONSUMER_BARRIER, PRODUCER_BARRIER, FIRST_GROUP_BARRIER = 1, 2, 3
+"""Hardware barriers of a block; 0 is ``__syncthreads``."""
 
 
 def lower_roles(
@@ -24,8 +29,8 @@ def lower_roles(
     consumers, producers = state.threads(), producer_threads(kind)
     check_specialised(state, ring, kind, consumers)
     narrow = scope.facts.with_range(kind.on.value, state.launch.extents[kind.on])
-    producer = replace(scope, team=Team(consumers, producers, 2))
-    consumer = replace(scope, facts=narrow, team=Team(0, consumers, 1))
+    producer = replace(scope, team=Team(Const(consumers), producers, Const(PRODUCER_BARRIER)))
+    consumer = replace(scope, facts=narrow, team=Team(ZERO, consumers, Const(CONSUMER_BARRIER)))
     produce, consume = body(roles.producer, producer), body(roles.consumer, consumer)
     if kind.num_registers is not None:
         fewer, more = kind.num_registers
@@ -34,11 +39,32 @@ def lower_roles(
     return (
         Roles(
             (
-                Role(f"consumer of {roles.ring.name}", 0, consumers, consume),
+                Role(f"consumer of {roles.ring.name}", 0, consumers, consume, ring.groups),
                 Role(f"producer of {roles.ring.name}", consumers, producers, produce),
             )
         ),
     )
+
+
+def lower_group(
+    state: Lowering, group: Group, scope: Scope, ring: RingLowering, body: BodyLowering
+) -> tuple[Stmt, ...]:
+    """Lower what a consumer group does: its threads meet at a barrier of their own."""
+    kind = group.ring.buffer.type
+    assert isinstance(kind, WarpSpecialized)
+    if FIRST_GROUP_BARRIER + ring.groups > BARRIERS:
+        raise ScheduleError(
+            f"{group.ring.name}: {ring.groups} consumer groups; a block has hardware barriers for "
+            f"{BARRIERS - FIRST_GROUP_BARRIER}"
+        )
+    threads, number = ring.consumers(), Var(kind.on.value)
+    if threads % WARP:
+        raise ScheduleError(
+            f"{group.ring.name}: consumer groups of {threads} threads; whole warps of {WARP} are "
+            "needed"
+        )
+    team = Team(number * threads, threads, number + FIRST_GROUP_BARRIER)
+    return body(group.body, replace(scope, team=team))
 
 
 def check_slowest(state: Lowering, name: str, kind: WarpSpecialized) -> None:

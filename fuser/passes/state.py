@@ -21,11 +21,19 @@ from fuser.schedule.kinds import ParallelType
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The threads that run a warp role: whole warps, with a named barrier of their own."""
+    """The threads that run a warp role, or one group of it: whole warps.
 
-    first: int
+    Attributes
+    ----------
+    first
+        Linear index of the first.
+    barrier
+        Number of the hardware barrier at which they meet.
+    """
+
+    first: Expr
     threads: int
-    barrier: int
+    barrier: Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,20 @@ class WarpSpecialized:
     num_registers
         ``(producer, consumer)`` registers a thread after the hand-over by ``setmaxnreg``; None
         leaves the compiler's choice.
+    stage_slice_position
+        Loop axes left of it count trips, a stage holds what is right of it; None: the compute-at
+        position. If axis `on` is left of it, its indices are consumer groups: each computes trips
+        of its own, and an equal part of the stages is its own.
+    ping_pong
+        Consumer groups run their inner loops of trips one after the other, in the order of the
+        trips, so that one computes while the others do what follows the loop. All stages serve
+        the group whose turn it is.
     """
 
     on: ParallelType = ParallelType.block_x
     num_registers: tuple[int, int] | None = None
+    stage_slice_position: int | None = None
+    ping_pong: bool = False
 
     def __post_init__(self) -> None:
         if not self.on.is_block:
@@ -58,6 +68,11 @@ class WarpSpecialized:
                     f"WarpSpecialized: {count} registers a thread; setmaxnreg takes multiples of 8 "
                     "from 24 to 256"
                 )
+        if self.ping_pong and self.stage_slice_position is None:
+            raise ScheduleError(
+                "WarpSpecialized: ping_pong is an order of consumer groups; needed a "
+                f"stage_slice_position right of axis {self.on.name}"
+            )
 
 
 CircularBufferType: TypeAlias = Pipelined | WarpSpecialized

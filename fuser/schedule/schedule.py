@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fuser.core.expr import Expr, Var
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Value
-from fuser.schedule.circular import CircularBuffer
+from fuser.schedule.circular import CircularBuffer, WarpSpecialized
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 
@@ -54,20 +54,48 @@ class TensorSchedule:
     circular: CircularBuffer | None = None
 
     @property
+    def stage_position(self) -> int:
+        """Number of outer loops in which a stage is filled once; it holds the axes right of them.
+
+        The compute-at position, or the slice position of a warp-specialised circular buffer.
+        """
+        kind = None if self.circular is None else self.circular.type
+        if isinstance(kind, WarpSpecialized) and kind.stage_slice_position is not None:
+            return kind.stage_slice_position
+        return self.position
+
+    @property
+    def group_axis(self) -> int | None:
+        """The thread axis whose indices are consumer groups, if any."""
+        kind = None if self.circular is None else self.circular.type
+        if not isinstance(kind, WarpSpecialized) or kind.stage_slice_position is None:
+            return None
+        outer = self.domain.loop[: kind.stage_slice_position]
+        return next((j for j, axis in enumerate(outer) if axis.parallel is kind.on), None)
+
+    @property
+    def owner_axis(self) -> int | None:
+        """The axis of consumer groups if each has stages of its own."""
+        kind = None if self.circular is None else self.circular.type
+        turns = isinstance(kind, WarpSpecialized) and kind.ping_pong
+        return None if turns else self.group_axis
+
+    @property
     def trip_axes(self) -> tuple[int, ...]:
         """Loop axes over whose trips a circular buffer runs, outermost first.
 
         Pipelined: the innermost serial axis left of the compute-at position. Warp-specialised: all
-        serial axes left of it, so that the ring goes on across the trips of the outer ones.
+        serial axes left of the stage position, so that the ring goes on across the trips of the
+        outer ones, and the axis of consumer groups.
         """
-        serial = tuple(
+        trips = tuple(
             j
-            for j, axis in enumerate(self.domain.loop[: self.position])
-            if axis.parallel is ParallelType.serial
+            for j, axis in enumerate(self.domain.loop[: self.stage_position])
+            if axis.parallel is ParallelType.serial or j == self.group_axis
         )
-        if self.circular is None or not serial:
+        if self.circular is None or not trips:
             return ()
-        return serial if self.circular.is_specialized else serial[-1:]
+        return trips if self.circular.is_specialized else trips[-1:]
 
 
 def root_vars(rank: int) -> tuple[Expr, ...]:

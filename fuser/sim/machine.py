@@ -18,7 +18,7 @@ from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
 from fuser.sim.copies import Flight, Groups, TensorMap
 from fuser.sim.indexing import check_int32, evaluate_index
 from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
-from fuser.sim.phases import Mbarriers
+from fuser.sim.phases import Knowledge, Mbarriers
 from fuser.sim.proxy import Actor as CopyActor
 from fuser.sim.proxy import AsyncOrder
 
@@ -75,6 +75,8 @@ class Machine:
         Clocks of asynchronous operations, when somebody watches.
     flights
         Copies and deferred arrivals that have not landed.
+    knowledge
+        Which phases of the barriers each agent knows to have ended.
     """
 
     kernel: str
@@ -90,6 +92,10 @@ class Machine:
     order: AsyncOrder | None = None
     flights: list[Flight] = field(default_factory=list[Flight])
     board: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    knowledge: Knowledge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.knowledge = Knowledge.of(self.barriers, self.blocks)
 
     @property
     def threads(self) -> int:

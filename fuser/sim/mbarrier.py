@@ -65,6 +65,7 @@ def init(m: Machine, agent: Agent, name: str, index: Any, count: Any) -> None:
     if (counts < 1).any() or (counts > MAX_COUNT).any():
         raise ProtocolError(f"{m.where(agent)}: count {int(counts.min())}; needed 1 to {MAX_COUNT}")
     barriers.make(cells, counts)
+    m.knowledge.made(barriers, cells)
     if m.order is not None:
         for cell in cells:
             m.order.make(agent, (name, int(cell)))
@@ -104,6 +105,7 @@ def arrive(
                 f"{m.where(agent)}: {int(announced.max())} bytes; needed 0 to {MAX_COUNT}"
             )
         np.add.at(barriers.tx, cells, announced)
+    m.knowledge.arrive(agent.name, barriers, np.unique(cells))
     if m.order is not None:
         for cell in np.unique(cells):
             m.order.arrive(agent, (name, int(cell)))
@@ -156,7 +158,7 @@ def wait_parity(m: Machine, agent: Agent, name: str, index: Any, parity: Any) ->
     parities = agent.spread(parity)[agent.active()]
     if ((parities != 0) & (parities != 1)).any():
         raise ProtocolError(f"{m.where(agent)}: parity {parities.tolist()}; needed 0 or 1")
-    seen = barriers.seen_by(agent.name)
+    seen = m.knowledge.seen(agent.name, barriers)
 
     def pending() -> Ints:
         return np.asarray(cells[barriers.phase[cells] % 2 == parities])
@@ -210,7 +212,7 @@ def _wait(
         yield Wait(ready, why)
         barriers.waiting[unique] -= 1
         check_alias()
-    barriers.seen_by(agent.name)[cells] = barriers.phase[cells]
+    m.knowledge.learn(agent.name, barriers, np.unique(cells))
     if m.order is not None:
         for cell in np.unique(cells):
             m.order.acquire(agent, (barriers.name, int(cell)))

@@ -86,8 +86,14 @@ def _merge(agent: Agent, part: Agent) -> None:
         registers.data[lanes] = part.registers[name].data
 
 
-def named_barrier(m: Machine, agent: Agent, number: int, threads: int, why: str) -> Iterator[Wait]:
+def named_barrier(m: Machine, agent: Agent, number: Any, threads: int, why: str) -> Iterator[Wait]:
     """Meet at hardware barrier `number` of each block until `threads` threads have arrived."""
+    numbers = np.unique(agent.spread(number)[agent.active()])
+    if numbers.size > 1:
+        raise ProtocolError(
+            f"{m.where(agent)}: threads of one warp or role meet at barriers {numbers.tolist()}"
+        )
+    number = int(numbers[0]) if numbers.size else 0
     what = f"bar.sync {number} ({why})"
     active = agent.active()
     for start in range(0, agent.lanes, WARP):

@@ -291,8 +291,8 @@ def test_a_role_keeps_what_threads_knew_before():
     ("make", "text"),
     [
         (lambda: CpAsync("t", ZERO, "x", ZERO, 3, F32), "12 bytes; one copy moves 4, 8 or 16"),
-        (lambda: NamedBarrier(0, 64, "w"), r"id 0; needs 1 to 15"),
-        (lambda: NamedBarrier(1, 40, "w"), r"40 threads; needs whole warps of 32"),
+        (lambda: NamedBarrier(Const(0), 64, "w"), r"id 0; needs 1 to 15"),
+        (lambda: NamedBarrier(Const(1), 40, "w"), r"40 threads; needs whole warps of 32"),
         (lambda: SetMaxRegisters(20, True), r"20 registers; needs a multiple of 8 from 24 to 256"),
         (lambda: Roles((Role("r", 0, 40, ()),)), r"role r: threads 0 to 39; needs whole warps"),
         (lambda: Roles((Role("a", 0, 64, ()), Role("b", 32, 32, ()))), r"role b: begins at thr"),

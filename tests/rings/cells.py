@@ -10,10 +10,11 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, ParallelType
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
-from rings.families import ENGINE, FAMILIES, Choices, Family
+from rings.families import ENGINE, FAMILIES, GROUPS, MAX_BOX, Choices, Family
 
 P, L = ParallelType, LoadStoreOpType
-ROLES = ("ws", "ws-regs")
+GROUPED = ("groups", "groups-regs", "pingpong", "pingpong-regs")
+ROLES = ("ws", "ws-regs", *GROUPED)
 TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
 TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
 EDGES = ("whole", "cut", "odd")
@@ -68,7 +69,12 @@ class Cell:
     @property
     def hands_registers_over(self) -> bool:
         """Whether ``setmaxnreg`` is used."""
-        return self.type == "ws-regs"
+        return self.type.endswith("-regs")
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether consumer groups run one after the other."""
+        return self.type.startswith("pingpong")
 
     def is_legal(self) -> bool:
         """Whether the cell exists: what it leaves out is refused, see test_circular_errors.py."""
@@ -77,6 +83,12 @@ class Cell:
             self.prefetch < self.stages
             and len(self.loads) == self.of.inputs
             and not (self.of.boxes_only and any(load is not L.tma for load in self.loads))
+            and (self.type in GROUPED) == bool(self.of.slice)
+            and not (self.takes_turns and f == "groups_map")  # no loop of trips inside a group
+            and not (self.type.startswith("groups") and self.stages % GROUPS)
+            and not (self.of.slice and self.variant is not P.serial)
+            and not (f == "groups_map" and self.tile > MAX_BOX and self.loads != (L.bulk,))
+            and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (roles and any(load not in ENGINE for load in self.loads))
             and not (roles and f == "inner_persistent")
@@ -97,7 +109,10 @@ class Cell:
         """The directive's type."""
         if self.type in ROLES:
             on = P.block_y if self.family == "matmul" else P.block_x
-            return WarpSpecialized(on, REGISTERS if self.hands_registers_over else None)
+            registers = REGISTERS if self.hands_registers_over else None
+            if self.of.slice:
+                return WarpSpecialized(P.block_y, registers, self.of.slice, self.takes_turns)
+            return WarpSpecialized(on, registers)
         sync, war = self.type.split("-")
         return Pipelined(sync, war)  # type: ignore[arg-type]
 

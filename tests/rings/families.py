@@ -28,6 +28,10 @@ BOXES = 3
 """Tiles of a row that stays in one stage."""
 SIDE = 16
 """Rows and columns of a matrix product's tile."""
+GROUPS = 2
+"""Consumer groups."""
+DEPTH = 16
+"""Columns of a trip of groups that sum."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,45 @@ def pointwise(c: Choices) -> FusionDefinition:
     return fd
 
 
+def groups_map(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector, a tile a trip, every other one for the same consumer group."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    for t in (y, cache):
+        t.split(0, c.tile)
+        t.split(0, GROUPS)  # round, group, element of a tile
+        t.axis(1).parallelize(P.block_y)
+    y.split(2, c.threads // GROUPS)
+    y.axis(3).parallelize(P.block_x)
+    cache.axis(2).parallelize(P.tma)
+    buffered(cache, y, 2, c)
+    return fd
+
+
+def groups_sum(c: Choices) -> FusionDefinition:
+    """``s = sum(x, 1)``: a row a thread, a tile of rows a group, columns in trips."""
+    rows = c.threads // GROUPS
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        s = fd.ops.sum(fd.ops.cast(x, dtype=DataType.Float), [1])
+        fd.add_output(s)
+    cache = staged(x, c.single)
+    for t in (s, cache):
+        t.split(0, rows)
+        t.split(0, GROUPS)
+        t.split(3, DEPTH)
+        t.reorder({3: 2, 2: 3})  # round, group, trip, row, column
+        t.axis(1).parallelize(P.block_y)
+    s.axis(3).parallelize(P.block_x)
+    for axis in (3, 4):
+        cache.axis(axis).parallelize(P.tma)
+    buffered(cache, s, 3, c)
+    return fd
+
+
 # ---- reductions --------------------------------------------------------------------------------
 
 
@@ -274,6 +317,8 @@ class Family:
         The streamed dimension is the outer one.
     boxes_only
         Every load goes through a tensor map.
+    slice
+        Stage slice position of consumer groups; 0: the family has none.
     """
 
     build: Callable[[Choices], FusionDefinition]
@@ -284,6 +329,7 @@ class Family:
     columns: bool = False
     outer: bool = False
     boxes_only: bool = False
+    slice: int = 0
 
 
 FAMILIES = {
@@ -308,6 +354,14 @@ FAMILIES = {
     "inner_persistent": Family(
         inner_persistent, 1, lambda n, m, tile: ((n, BOXES * tile),), lambda tile: 1,
         lambda a: a[0] + a[0].sum(1, keepdims=True), outer=True,
+    ),
+    "groups_map": Family(
+        groups_map, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1,
+        slice=2,
+    ),
+    "groups_sum": Family(
+        groups_sum, 1, lambda n, m, tile: ((m * 64 + 5, n),), lambda tile: DEPTH,
+        lambda a: a[0].sum(1), boxes_only=True, slice=3,
     ),
     "matmul": Family(
         matmul, 2, lambda n, m, tile: ((m, SIDE, n), (m, n, SIDE)), lambda tile: tile // SIDE,

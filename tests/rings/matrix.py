@@ -33,6 +33,9 @@ BASES = (
     Cell("reduction_outer", (L.tma,)),
     Cell("inner_persistent", (L.tma,), edge="whole"),
     Cell("matmul", (L.tma, L.tma)),
+    Cell("groups_map", (L.tma,), type="groups"),
+    Cell("groups_map", (L.bulk,), type="groups"),
+    Cell("groups_sum", (L.tma,), type="pingpong"),
 )
 """The seed's seven families, variants apart."""
 
@@ -46,7 +49,9 @@ def _seed() -> Iterator[Cell]:
     """The seed's own sizes."""
     sizes = itertools.product((128, 500, 1024), (128, 1024))
     for base, stages, size in itertools.product(BASES, SEED_STAGES, sizes):
-        yield replace(base, stages=stages, prefetch=stages - 1, size=size)
+        cell = replace(base, stages=stages, prefetch=stages - 1, size=size)
+        if cell.is_legal():
+            yield cell
 
 
 def _families() -> Iterator[Cell]:

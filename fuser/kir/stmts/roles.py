@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from fuser.core.errors import VerifyError
+from fuser.core.expr import Const, Expr, to_c
 from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.evaluate import run_body
 from fuser.sim import roles
@@ -14,21 +16,39 @@ from fuser.sim.agent import Agent, Wait
 from fuser.sim.machine import Machine
 
 WARP = 32
+Threads: TypeAlias = range
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What the warps from thread `first_thread` on do, `threads` of them."""
+    """What the warps from thread `first_thread` on do, `threads` of them.
+
+    Attributes
+    ----------
+    groups
+        How many parts of the role proceed by themselves: equal numbers of whole warps, which run
+        the same statements on trips of their own.
+    """
 
     name: str
     first_thread: int
     threads: int
     body: tuple[Stmt, ...]
+    groups: int = 1
 
     @property
     def range(self) -> range:
         """Linear thread indices of the role."""
         return range(self.first_thread, self.first_thread + self.threads)
+
+    @property
+    def parts(self) -> tuple[tuple[str, Threads], ...]:
+        """Name and thread indices of each group."""
+        if self.groups == 1:
+            return ((self.name, self.range),)
+        size = self.threads // self.groups
+        starts = range(self.first_thread, self.range.stop, size)
+        return tuple((f"{self.name}, group {i}", range(a, a + size)) for i, a in enumerate(starts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,11 @@ class Roles(Stmt):
                     f"disjoint ranges, the one before ends at {end}"
                 )
             end = role.range.stop
+            if role.groups < 1 or role.threads % (role.groups * WARP):
+                raise VerifyError(
+                    f"role {role.name}: {role.threads} threads in {role.groups} groups; needs "
+                    f"groups of whole warps of {WARP}"
+                )
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
@@ -65,7 +90,11 @@ class Roles(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`; the roles of a lockstep agent take turns."""
-        parts = [roles.Part(r.name, r.range, partial(run_body, r.body, m)) for r in self.roles]
+        parts = [
+            roles.Part(name, threads, partial(run_body, role.body, m))
+            for role in self.roles
+            for name, threads in role.parts
+        ]
         yield from roles.run(m, agent, parts)
 
     def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
@@ -75,14 +104,17 @@ class Roles(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class NamedBarrier(Stmt):
-    """Meet `threads` threads at hardware barrier `id` (PTX ``bar.sync``); 0 is the block's own."""
+    """Meet `threads` threads at hardware barrier `id` (PTX ``bar.sync``); 0 is the block's own.
 
-    id: int
+    `id` may depend on the thread: the groups of a role have barriers of their own.
+    """
+
+    id: Expr
     threads: int
     why: str
 
     def __post_init__(self) -> None:
-        if not 1 <= self.id <= 15:
+        if isinstance(self.id, Const) and not 1 <= self.id.value <= 15:
             raise VerifyError(f"NamedBarrier({self.why}): id {self.id}; needs 1 to 15")
         if self.threads % WARP or self.threads < WARP:
             raise VerifyError(
@@ -91,11 +123,12 @@ class NamedBarrier(Stmt):
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
-        return {"id": self.id, "threads": self.threads, "why": self.why}
+        return {"id": to_c(self.id), "threads": self.threads, "why": self.why}
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
-        yield from roles.named_barrier(m, agent, self.id, self.threads, self.why)
+        number = m.index(agent, self.id)
+        yield from roles.named_barrier(m, agent, number, self.threads, self.why)
 
 
 @dataclass(frozen=True, slots=True)

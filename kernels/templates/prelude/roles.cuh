@@ -1,7 +1,7 @@
 // What some warps of a block share: barriers of their own, and registers that change hands.
 
-template <int id, int threads> __device__ __forceinline__ void named_barrier() {
-  asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+__device__ __forceinline__ void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 template <int count> __device__ __forceinline__ void set_max_registers_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
