@@ -277,7 +277,8 @@ class _Cloner:
             produce, consume = groups.in_turn(produce), groups.each(consume)
         # With their registers given away, producers cannot run what follows; else all threads do.
         handed = hands_over(ring)
-        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume)
+        serves = "" if groups is None else groups.serves
+        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume, serves)
         return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
 
     def inner_variable(self, ring: Ring) -> str:

@@ -312,17 +312,17 @@ class RingLowering:
         """Say that this thread has read the stage."""
         if self.has_empty:
             arrive = MbarrierArrive(self.empty, self.stage(verb, scope))
-            return self.by_readers(arrive, "all lanes have read the stage")
+            if self.readers() == self.consumers():
+                return (arrive,)
+            return (SyncWarp("all lanes have read the stage"), *self.by_readers(arrive))
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
         return (NamedBarrier(scope.team.barrier, scope.team.threads, why),)
 
-    def by_readers(self, arrive: MbarrierArrive, why: str) -> tuple[Stmt, ...]:
-        """Return an arrival a warp, or one a thread of partial warps."""
-        if self.readers() == self.consumers():
-            return (arrive,)
-        return (SyncWarp(why), If(equal(THREAD % WARP, 0), (arrive,)))
+    def by_readers(self, arrive: MbarrierArrive) -> tuple[Stmt, ...]:
+        """Return an arrival a warp."""
+        return (If(equal(THREAD % WARP, 0), (arrive,)),)
 
     def take_turn(self, turn: Expr, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the group before has passed the turn on; the first one begins by itself."""
@@ -332,9 +332,8 @@ class RingLowering:
         return (MbarrierWait(self.turn, group, parity, "the group before has had its turn"),)
 
     def pass_turn(self) -> tuple[Stmt, ...]:
-        """Say that this group has run its loop of trips."""
-        following = MbarrierArrive(self.turn, (self.group + 1) % self.groups)
-        return self.by_readers(following, "all lanes have run the loop")
+        """Say that this group has run its loop of trips; its lanes met at the last release."""
+        return self.by_readers(MbarrierArrive(self.turn, (self.group + 1) % self.groups))
 
     # ---- filling ---------------------------------------------------------------------------
 

@@ -40,10 +40,13 @@ def lower_roles(
         Roles(
             (
                 Role(f"consumer of {roles.ring.name}", 0, consumers, consume, ring.groups),
-                Role(f"producer of {roles.ring.name}", consumers, producers, produce),
+                Role(
+                    f"producer of {roles.ring.name}", consumers, producers, produce,
+                    serves=roles.serves,
+                ),
             )
         ),
-    )
+    )  # fmt: skip
 
 
 def lower_group(

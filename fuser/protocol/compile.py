@@ -64,7 +64,7 @@ from fuser.protocol.program import (
     Program,
     Read,
 )
-from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, reads
+from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, of_group, reads
 from fuser.protocol.values import Compiled, compile_index
 
 THREADS = ("thread", "tx", "ty", "tz")
@@ -112,6 +112,8 @@ class Compiler:
     team: str = "block"
     team_threads: int = 0
     agent: int = 0
+    serves: str = ""
+    group: int | None = None
 
     def run(self, name: str) -> Program:
         """Return the program."""
@@ -228,6 +230,7 @@ class Compiler:
         if (array, stage.text) in self.seen:
             return
         self.seen.add((array, stage.text))
+        array = of_group(array, self.group)
         self.note("reads", array, stage)
         self.code.append(Read(array, stage))
 
@@ -242,6 +245,7 @@ class Compiler:
         key = f"{array} by threads", stage.text
         if key in self.seen:
             return
+        array = of_group(array, self.group)
         self.note("fills", array, stage)
         write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
@@ -252,7 +256,7 @@ class Compiler:
 
     def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile what other agents can see; everything else has no part in the protocol."""
-        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt)
+        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets)
         if made is not None:
             self.act(replace(made, partial=not mask.all()))
         elif isinstance(stmt, ENGINE_LOADS):
@@ -288,13 +292,14 @@ class Compiler:
             case _:
                 return None
 
-    def meeting(self, stmt: Stmt) -> Act | None:
+    def meeting(self, stmt: Stmt, lets: Mapping[str, Expr]) -> Act | None:
         """Return the act of a statement at which threads meet."""
         match stmt:
             case SyncThreads(why):
                 return Act("sync", "block", weight=block_threads(self.kernel), why=why)
             case NamedBarrier(number, threads, why):
-                return Act("sync", f"named barrier {number}", weight=threads, why=why)
+                which = self.index(number, lets).text
+                return Act("sync", f"named barrier {which}", weight=threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
                 return Act("sync", self.team, weight=self.team_threads, why=what)
@@ -316,8 +321,9 @@ class Compiler:
         if stmt.dst not in self.rings:
             raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
         stage = self.stage(stmt.dst, stmt.dst_index, lets)
-        self.note("fills", stmt.dst, stage)
-        write = stmt.dst, stage, self.part(stmt.dst)
+        array = of_group(stmt.dst, self.group)
+        self.note("fills", array, stage)
+        write = array, stage, self.part(array)
         self.act(
             Act(
                 "copy", stmt.barrier, self.index(stmt.barrier_index, lets),
@@ -334,7 +340,9 @@ class Compiler:
             self.trips(loop, lets, mask)
         elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
             for value in self.constant_range(loop, lets):
+                self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
+            self.group = None if loop.var == self.serves else self.group
         else:
             self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
 
@@ -450,11 +458,23 @@ class Compiler:
         """Compile the role of these threads."""
         before = self.team, self.team_threads
         for role in stmt.roles:
-            inside = (self.threads >= role.range.start) & (self.threads < role.range.stop)
-            if (mask & inside).any():
-                self.team, self.team_threads = role.name, role.threads
-                self.sided(role.body, lets, mask & inside)
+            self.serves = role.serves
+            for group, (name, threads) in enumerate(role.parts):
+                inside = (self.threads >= threads.start) & (self.threads < threads.stop)
+                if (mask & inside).any():
+                    self.team, self.team_threads = name, len(threads)
+                    self.group = group if role.groups > 1 else None
+                    known = lets if self.group is None else {**lets, **self.own_indices()}
+                    self.sided(role.body, known, mask & inside)
+            self.serves, self.group = "", None
         self.team, self.team_threads = before
+
+    def own_indices(self) -> dict[str, Expr]:
+        """Return the thread indices that all threads of this agent share."""
+        x, y, _ = block_extents(self.kernel)
+        t = self.threads
+        found = {"tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
+        return {n: Const(int(v[0])) for n, v in found.items() if (v == v[0]).all()}
 
 
 def block_extents(kernel: Kernel) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.core.expr import Expr, evaluate, substitute, variables
 from fuser.kir.core import Kernel, Stmt, walk_stmts
@@ -19,6 +19,7 @@ from fuser.kir.stmts import (
     MbarrierArriveToken,
     MbarrierWait,
     MbarrierWaitToken,
+    Roles,
     Store,
     TensorLoad,
     VectorLoad,
@@ -44,6 +45,19 @@ class Ring:
     def stage(self, index: Expr) -> Expr:
         """Return the stage of an element."""
         return index // self.slot
+
+
+OF_GROUP = " for group "
+
+
+def of_group(array: str, group: int | None) -> str:
+    """Return the name of the trips of an array that are one consumer group's."""
+    return array if group is None else f"{array}{OF_GROUP}{group}"
+
+
+def ring_of(array: str) -> str:
+    """Return the ring whose stages hold the trips of an array, be they all or a group's."""
+    return array.partition(OF_GROUP)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +149,15 @@ def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
 
 
 def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
-    """Return the ids of the loops that count trips: barriers or stages follow them."""
+    """Return the ids of the loops that count trips: barriers or stages follow them.
+
+    The loop in which a producer serves consumer groups is none: each group's trips are counted.
+    """
+    roles = [role for s in walk_stmts(kernel.body) if isinstance(s, Roles) for role in s.roles]
+    serving = {role.serves for role in roles if role.serves}
     found = set[int]()
     for place in places(kernel.body):
+        place = replace(place, loops=tuple(p for p in place.loops if p.var not in serving))
         if isinstance(place.stmt, (*ARRIVALS, *WAITS)):
             found.update(id(loop) for loop in place.loops)
             continue

@@ -165,7 +165,7 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
             return state
         case "write":
             fills = state.agents[a].fills
-            trips = tuple((cell, fills[array]) for array, cell in step.writes)
+            trips = tuple((cell, array, fills[array]) for array, cell in step.writes)
             return fill(state, trips, landed=True)
         case _:
             raise AssertionError(step.kind)
@@ -252,8 +252,8 @@ def _landed(m: Machine, state: State, flight: Flight) -> State:
     flights = list(state.flights)
     flights.remove(flight)
     contents = list(state.contents)
-    for cell, trip in flight.writes:
-        contents[cell] = Content(trip, True)
+    for cell, array, trip in flight.writes:
+        contents[cell] = Content(array, trip, True)
     for read in flight.reads:
         if read in state.agents[flight.agent].pending:
             m.judge(state, flight.agent, read)

@@ -93,12 +93,10 @@ def _event(model: Model, event: Event, before: State) -> str:
 
 
 def _stage(model: Model, flight: Flight) -> str:
-    cell, trip = flight.writes[0]
-    for array, cells in model.stages.items():
-        if cell in cells:
-            stage = (cell - cells.start) // len(model.parts[array])
-            return f"stage {stage} of {array} for trip {trip}"
-    raise AssertionError(cell)
+    cell, number, trip = flight.writes[0]
+    array = model.arrays[number]
+    stage = (cell - model.stages[array].start) // len(model.parts[array])
+    return f"stage {stage} of {array} for trip {trip}"
 
 
 def _consequence(model: Model, before: State, after: State) -> str:
