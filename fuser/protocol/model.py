@@ -107,7 +107,7 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     residue
         The inner count modulo the period, where a stage follows from both counts.
     """
-    if analysis.sizes and max(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
+    if any(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
         raise Unsupported("consumer groups run an unknown number of trips in each round")
     model, period = _compiled(analysis, 0), analysis.period
     least = residue or 0
