@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRID_1", "BarrierArray", "Context", "IndexType", "Kernel", "Mode", "Param", "Render",
-    "Ring", "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll",
-    "walk_stmts",
+    "Ring", "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam",
+    "Unroll", "walk_stmts",
 ]  # fmt: skip
 
 STATIC_SHARED_BYTES = 48 * 1024
