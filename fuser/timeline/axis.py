@@ -60,19 +60,20 @@ class Axis:
             if b > a:
                 yield x + (a - begin) * self.scale, (b - a) * self.scale
 
-    def ticks(self) -> Iterator[tuple[float, float]]:
-        """Yield round times and their pixels."""
+    def ticks(self, unit: str) -> Iterator[tuple[float, float]]:
+        """Yield round times and their pixels; a step is at its beginning."""
         step = next(s for s in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1e3) if s * self.scale > 60)
         for begin, end, x in self.offsets():
             at = -(-begin // step) * step
-            while at <= end:
+            while at <= end - (unit == "step"):
                 yield at, x + (at - begin) * self.scale
                 at += step
 
 
 def axis_of(timeline: Timeline, left: float) -> Axis:
     """Return an axis that shows a whole timeline, or its beginning and end."""
-    windows, left_out = ((0.0, timeline.stop),), ""
+    left_out = ""
+    windows: tuple[tuple[float, float], ...] = ((0.0, timeline.stop),)
     lives = sorted(
         (span.start, span.stop)
         for ring in timeline.rings[:1]

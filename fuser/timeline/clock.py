@@ -6,8 +6,9 @@ modelled is order: nobody goes on before what he waits for has happened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fuser.core.errors import ProtocolError
 from fuser.interp.checked import Warps
 from fuser.kir.stmts import (
     DeclareRegisters,
@@ -26,7 +27,8 @@ from fuser.sim.races import deadlock
 from fuser.timeline.watch import PROTOCOL, SETUP, WAITS, Watch
 
 FREE = (
-    DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles, SyncThreads, SyncWarp, *WAITS,
+    DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles, SyncThreads, SyncWarp,
+    *WAITS,
 )  # fmt: skip
 """Statements that take no time of their own."""
 
@@ -58,6 +60,16 @@ class Costs:
         return self.protocol if isinstance(stmt, PROTOCOL) else self.work
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A warp that has waited at a statement since some time."""
+
+    agent: Agent
+    stmt: object
+    wait: Wait
+    since: float
+
+
 @dataclass(slots=True)
 class Clock:
     """Runs warps in the order of time; ties in the order of the warps.
@@ -66,12 +78,22 @@ class Clock:
     ----------
     steps
         Statements run so far, by all warps.
+    ready, blocked
+        Warps by name, with the time at which they go on or what they wait for.
+    landing
+        When copies land.
     """
 
     warps: Warps
     watch: Watch
     costs: Costs
     steps: int = 0
+    ready: dict[str, tuple[float, Agent]] = field(init=False)
+    blocked: dict[str, Blocked] = field(default_factory=dict[str, "Blocked"])
+    landing: dict[Flight, float] = field(default_factory=dict[Flight, float])
+
+    def __post_init__(self) -> None:
+        self.ready = {agent.name: (0.0, agent) for agent in self.warps.agents}
 
     def run(self, most: int) -> bool:
         """Run until all warps have ended, or `most` statements; return whether they have.
@@ -81,62 +103,61 @@ class Clock:
         ProtocolError
             As a checked run.
         """
-        agents = {agent.name: agent for agent in self.warps.agents}
-        ready = dict.fromkeys(agents, 0.0)
-        blocked: dict[str, tuple[Wait, float, object]] = {}
-        landing: dict[Flight, float] = {}
-        machine, watch = self.warps.machine, self.watch
-        while ready or blocked:
-            for name in [n for n, (wait, _, _) in blocked.items() if wait.ready()]:
-                _, since, stmt = blocked.pop(name)
-                watch.waited(agents[name], stmt, since, watch.now)
-                ready[name] = watch.now
+        while self.ready or self.blocked:
+            self.wake()
+            machine, now = self.warps.machine, self.watch.now
             flights = [f for f in machine.flights if f.may_land()]
-            flight = min(flights, key=lambda f: landing[f], default=None)
-            name = min(ready, key=lambda n: ready[n], default=None)
-            if flight is not None and (name is None or landing[flight] <= ready[name]):
-                watch.now = max(watch.now, landing[flight])
+            flight = min(flights, key=self.landing.__getitem__, default=None)
+            agent = min(self.ready.values(), key=lambda entry: entry[0], default=None)
+            if flight is not None and (agent is None or self.landing[flight] <= agent[0]):
+                self.watch.now = max(now, self.landing[flight])
                 machine.land(flight)
-            elif name is not None:
+            elif agent is not None:
                 if self.steps >= most:
                     return False
                 self.steps += 1
-                watch.now = max(watch.now, ready.pop(name))
-                outcome = self.step(agents[name])
-                if isinstance(outcome, tuple):
-                    blocked[name] = outcome
-                elif outcome is not None:
-                    ready[name] = outcome
+                self.watch.now = max(now, agent[0])
+                del self.ready[agent[1].name]
+                self.step(agent[1])
                 for new in machine.flights:
-                    if new not in landing:
-                        delay = 0.0 if new.after else self.costs.copy
-                        landing[new] = watch.now + delay
+                    delay = 0.0 if new.after else self.costs.copy
+                    self.landing.setdefault(new, self.watch.now + delay)
             else:
-                reasons = {name: wait for name, (wait, _, _) in blocked.items()}
-                self.stand_still(agents, blocked)
-                raise deadlock(machine.kernel, reasons, [n for n in agents if n not in reasons])
-            watch.look()
+                raise self.stuck()
+            self.watch.look()
         return True
 
-    def step(self, agent: Agent) -> float | tuple[Wait, float, object] | None:
-        """Run the current statement of a warp; return when it goes on, or what it waits for."""
+    def wake(self) -> None:
+        """Let those go on whose wait is over."""
+        now = self.watch.now
+        for name, blocked in list(self.blocked.items()):
+            if blocked.wait.ready():
+                del self.blocked[name]
+                self.watch.waited(blocked.agent, blocked.stmt, blocked.since, now)
+                self.ready[name] = now, blocked.agent
+
+    def step(self, agent: Agent) -> None:
+        """Run the current statement of a warp."""
         watch, stmt = self.watch, agent.at
         before = watch.now
         watch.until, watch.touched = before + self.costs.of(stmt), None
         wait = next(self.warps.programs[agent.name], None)
         watch.ran(agent, stmt, before, watch.until)
-        if isinstance(stmt, WAITS) and (wait is None or wait.ready()):
+        if wait is not None and not wait.ready():
+            self.blocked[agent.name] = Blocked(agent, stmt, wait, watch.until)
+            return
+        if isinstance(stmt, WAITS):
             watch.waited(agent, stmt, before, before)
-        if wait is None:
-            return None
-        return watch.until if wait.ready() else (wait, watch.until, stmt)
+        if wait is not None:
+            self.ready[agent.name] = watch.until, agent
 
-    def stand_still(
-        self, agents: dict[str, Agent], blocked: dict[str, tuple[Wait, float, object]]
-    ) -> None:
-        """Note what everybody waits for in vain."""
-        last = max(since for _, since, _ in blocked.values())
+    def stuck(self) -> ProtocolError:
+        """Note what everybody waits for in vain; return the error."""
+        last = max(blocked.since for blocked in self.blocked.values())
         stop = max(last, self.watch.now) + self.costs.copy
-        for name, (_, since, stmt) in blocked.items():
-            self.watch.waited(agents[name], stmt, since, stop)
+        for blocked in self.blocked.values():
+            self.watch.waited(blocked.agent, blocked.stmt, blocked.since, stop, in_vain=True)
         self.watch.now = stop
+        waits = {name: blocked.wait for name, blocked in self.blocked.items()}
+        finished = [a.name for a in self.warps.agents if a.name not in waits]
+        return deadlock(self.warps.machine.kernel, waits, finished)

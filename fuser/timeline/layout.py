@@ -9,7 +9,7 @@ from fuser.timeline.axis import BREAK, Axis, axis_of
 from fuser.timeline.drawing import Drawing, Line, Rect, Text, text_width
 from fuser.timeline.timeline import RingRows, Row, Span, Timeline
 
-MARGIN, ROW, GAP, BAND_LINE = 16.0, 22.0, 5.0, 13.0
+MARGIN, ROW, GAP, BAND_LINE, HANG = 16.0, 22.0, 5.0, 13.0, 20.0
 TITLE, HEADING, LABEL, SMALL = 17.0, 12.5, 11.0, 10.0
 DIM, GRID, WRONG = "#5b6470", "#e4e6e9", "#b3261e"
 
@@ -27,23 +27,26 @@ class Look:
     words: str
     hatch: str = ""
     stroke: str = "#8a9099"
+    numbered: bool = True
+    """Whether its boxes bear the number of a trip."""
 
 
 STAGES = {
     "filling": Look("#fff1d0", "#4a3200", "copy in flight", "#f3cf85", "#c98500"),
     "full": Look("#8fcdf4", "#06283f", "full, not read yet", "", "#2a7fb5"),
     "reading": Look("#007a5a", "#ffffff", "being read", "", "#00523c"),
-    "free": Look("#ffffff", DIM, "free", "", "#d5d8dc"),
+    "free": Look("#ffffff", DIM, "free", "", "#d5d8dc", numbered=False),
 }
 WARPS = {
     "issue": Look("#e69f00", "#1f1500", "issues copies", "", "#a87400"),
     "compute": Look("#007a5a", "#ffffff", "computes", "", "#00523c"),
     "wait full": Look("#ffffff", "#06283f", "waits for a full stage", "#a9d6f2", "#56b4e9"),
     "wait empty": Look("#ffffff", "#5a2300", "waits for a free stage", "#f0b48f", "#d55e00"),
-    "meet": Look("#ffffff", DIM, "waits for other warps", "#d0d3d8", "#9aa0a8"),
-    "other": Look("#dccbe6", "#3a2149", "other work", "", "#a98bbd"),
-    "event": Look("#f2f3f5", "#1f2328", "step", "", "#8a9099"),
+    "meet": Look("#ffffff", DIM, "waits for other warps", "#d0d3d8", "#9aa0a8", numbered=False),
+    "other": Look("#dccbe6", "#3a2149", "other work", "", "#a98bbd", numbered=False),
+    "event": Look("#f2f3f5", "#1f2328", "step", "", "#8a9099", numbered=False),
 }
+PHASE_ROW = "loop of warp 0"
 PHASES = ("#eef1f5", "#dfe4ea")
 LOOKS = STAGES | WARPS
 
@@ -52,6 +55,7 @@ def draw(timeline: Timeline) -> Drawing:
     """Lay a timeline out."""
     names = [row.name for ring in timeline.rings for row in ring.stages]
     names += [row.name for row in timeline.warps]
+    names += [PHASE_ROW] if timeline.phases else []
     left = MARGIN + max((text_width(n, LABEL) for n in names), default=0.0) + 10
     page = _Page(timeline, axis_of(timeline, left))
     page.head()
@@ -108,10 +112,11 @@ class _Page:
         x += 56
         for look in looks.values():
             self.add(Rect(x, self.y + 1, 24, 14, look.fill, look.stroke, look.hatch))
-            if look.words not in ("free", "step") and not look.hatch or look.words == "copy in flight":
+            if look.numbered:
                 self.add(Text(x + 12, middle, "n", SMALL, look.ink, "middle"))
             self.add(Text(x + 30, middle, look.words, LABEL))
             x += 30 + text_width(look.words, LABEL) + 16
+        self.right = max(self.right, x - MARGIN)
         self.y += 20
 
     def phases(self) -> None:
@@ -120,24 +125,33 @@ class _Page:
         if not self.timeline.phases:
             return
         top = self.y + 2 * BAND_LINE  # names that their bands are too narrow for stand above
-        taken = [0.0, 0.0]
-        self.add(Text(self.axis.left - 8, top + 9, "loop of warp 0", SMALL, DIM, anchor="end"))
+        narrow: list[tuple[float, str]] = []
+        self.add(Text(self.axis.left - 8, top + 9, PHASE_ROW, SMALL, DIM, anchor="end"))
         for number, span in enumerate(self.timeline.phases):
             need = text_width(span.what, SMALL)
             for x, width in self.axis.pieces(span.start, span.stop):
                 self.add(Rect(x, top, width, 18, PHASES[number % 2], "", "", span.what))
                 if need <= width:
                     self.add(Text(x + width / 2, top + 9, span.what, SMALL, DIM, "middle"))
-                    continue
-                begin = min(x, self.right - need)
-                line = next((k for k in (0, 1) if taken[k] <= begin), None)
-                if line is not None:
-                    taken[line] = begin + need
-                    middle = top - BAND_LINE * (line + 0.5)
-                    self.add(Line(x, middle + 6, x, top, "#9aa0a8"))
-                    self.add(Text(begin, middle, span.what, SMALL, DIM))
+                else:
+                    narrow.append((x, span.what))
+        self.names_above(narrow, top)
         self.rows_top = top
         self.y = top + 18 + GAP
+
+    def names_above(self, names: list[tuple[float, str]], bottom: float) -> None:
+        """Write names above their bands, on two lines; one that has no room on either is left."""
+        taken = [self.right, self.right]
+        for x, name in reversed(names):
+            need = text_width(name, SMALL)
+            begin = min(x, self.right - need)
+            line = next((k for k in (0, 1) if begin + need <= taken[k]), None)
+            if line is None:
+                continue
+            taken[: line + 1] = [begin - 4] * (line + 1)
+            middle = bottom - BAND_LINE * (line + 0.5)
+            self.add(Line(x, middle + 6, x, bottom, "#9aa0a8"))
+            self.add(Text(begin, middle, name, SMALL, DIM))
 
     def section(self, title: str) -> None:
         """Write the heading of some rows."""
@@ -175,7 +189,7 @@ class _Page:
         """Draw the axis of time, the lines that go up from it, and what is left out."""
         bottom = self.y + 2
         grid: list[Rect | Text | Line] = []
-        for at, x in self.axis.ticks():
+        for at, x in self.axis.ticks(self.timeline.unit):
             grid.append(Line(x, self.rows_top + 18, x, bottom + 4, GRID))
             place = x + self.axis.scale / 2 if self.timeline.unit == "step" else x
             self.add(Text(place, bottom + 12, f"{at:g}", SMALL, DIM, "middle"))
@@ -205,21 +219,24 @@ class _Page:
 
     def paragraph(self, text: str, colour: str, *, bold: bool = False) -> None:
         """Write a text in as many lines as it takes."""
-        for line in wrapped(text, (self.right - MARGIN) / text_width("n", LABEL)):
-            self.add(Text(MARGIN, self.y + 7, line, LABEL, colour, bold=bold))
+        x = MARGIN + 4 * (len(text) - len(text.lstrip()))
+        for line in wrapped(text, (self.right - x - HANG) / text_width("n", LABEL)):
+            self.add(Text(x, self.y + 7, line, LABEL, colour, bold=bold))
+            x = MARGIN + HANG
             self.y += 16
 
     def done(self) -> Drawing:
-        """Return the drawing at its full height."""
+        """Return the drawing at its full extent."""
+        self.drawing.width = self.right + MARGIN
         self.drawing.height = self.y + MARGIN / 2
         return self.drawing
 
 
 def wrapped(text: str, most: float) -> Iterator[str]:
     """Yield the lines of a text that has up to `most` letters a line; no word is cut."""
-    line = text[: len(text) - len(text.lstrip())]
+    line = ""
     for word in text.split():
-        if line.strip() and len(line) + len(word) > most:
+        if line and len(line) + len(word) > most:
             yield line.rstrip()
             line = ""
         line += f"{word} "

@@ -64,9 +64,7 @@ def to_png(drawing: Drawing) -> bytes:
             case Line(x0, y0, x1, y1, colour, width, dashed):
                 (xa, ya), (xb, yb) = at(x0, y0), at(x1, y1)
                 style = "--" if dashed else "-"
-                add(
-                    lines.Line2D([xa, xb], [ya, yb], color=colour, lw=width * POINTS, ls=style)
-                )
+                add(lines.Line2D([xa, xb], [ya, yb], color=colour, lw=width * POINTS, ls=style))
             case _:
                 assert_never(shape)
     image = io.BytesIO()

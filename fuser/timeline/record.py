@@ -121,8 +121,8 @@ def _made_up(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[dict[str, Array]
         numel = int(evaluate(p.numel, sizes))
         if numel * p.dtype.nbytes > LARGEST_BYTES:
             raise InputError(
-                f"kernel {kernel.name}: {p.name} has {numel * p.dtype.nbytes} bytes, and no size of "
-                f"it could be cut; needed at most {LARGEST_BYTES} to draw it"
+                f"kernel {kernel.name}: {p.name} has {numel * p.dtype.nbytes} bytes, and its sizes "
+                f"do not decide on the trips; needed at most {LARGEST_BYTES} to draw it"
             )
         arrays[p.name] = np.zeros(numel, p.dtype.np)
     return arrays, {p.name: 1.0 for p in kernel.params if isinstance(p, ScalarParam)}
@@ -134,7 +134,7 @@ def _made_up(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[dict[str, Array]
 def _timeline(kernel: Kernel, watch: Watch, notes: list[str], fault: str) -> Timeline:
     ends = [s.stop for log in watch.warps.values() for s in log.spans]
     stop = max([watch.now, *ends])
-    rings = tuple(_ring_rows(log, stop) for log in watch.rings)
+    rings = tuple(_ring_rows(log, stop, bool(fault)) for log in watch.rings)
     kinds = ", ".join(r.ring.name for r in rings)
     return Timeline(
         f"{kernel.name}: ring {kinds}" if len(rings) == 1 else f"{kernel.name}: rings {kinds}",
@@ -147,19 +147,24 @@ def _timeline(kernel: Kernel, watch: Watch, notes: list[str], fault: str) -> Tim
     )
 
 
-def _ring_rows(log: RingLog, stop: float) -> RingRows:
+def _ring_rows(log: RingLog, stop: float, failed: bool) -> RingRows:
+    kept = failed and bool(log.ring.empty)
     rows = tuple(
-        Row(f"stage {number}", tuple(_life(fills, stop))) for number, fills in enumerate(log.stages)
+        Row(f"stage {number}", tuple(_life(fills, stop, kept)))
+        for number, fills in enumerate(log.stages)
     )
     return RingRows(log.ring, rows, log.most)
 
 
-def _life(fills: list[Fill], stop: float) -> Iterator[Span]:
-    """Yield the spans of a stage; in between it is free."""
+def _life(fills: list[Fill], stop: float, kept: bool) -> Iterator[Span]:
+    """Yield the spans of a stage; in between it is free.
+
+    The last trips of a ring are never given back: they end with their last read, unless `kept`.
+    """
     at = 0.0
     for fill in fills:
         full = stop if fill.full is None else fill.full
-        free = fill.last if fill.free is None else fill.free
+        free = fill.last if fill.free is None and not kept else fill.free
         end = stop if free is None else min(free, stop)
         first = end if fill.first is None else fill.first
         parts = (
@@ -203,5 +208,5 @@ def _role(kernel: Kernel, warp: int) -> str:
 
 def _contiguous(phases: list[Span]) -> Iterator[Span]:
     """Yield phases that last until the next one begins."""
-    for span, after in zip(phases, [*phases[1:], None], strict=True):
+    for span, after in zip(phases, (*phases[1:], None), strict=False):
         yield span if after is None else Span(span.start, after.start, span.what)

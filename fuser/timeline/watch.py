@@ -36,9 +36,7 @@ from fuser.timeline.timeline import Span, joined
 
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
-Arrival: TypeAlias = (
-    CpAsyncArrive | MbarrierArrive | MbarrierArriveExpectTx | MbarrierArriveToken
-)
+Arrival: TypeAlias = CpAsyncArrive | MbarrierArrive | MbarrierArriveExpectTx | MbarrierArriveToken
 SETUP = (MbarrierInit, MbarrierInitFence, MbarrierInval)
 PROTOCOL = (*ARRIVALS, *SETUP, *WAITS, BulkLoad, TensorLoad, CpAsync)
 """Statements that are about barriers and copies; the others compute."""
@@ -237,13 +235,18 @@ class Watch:
         joined(log.spans, Span(start, stop, what, trip))
         self._in_phase(agent, stmt, start, stop)
 
-    def waited(self, agent: Agent, stmt: object, start: float, stop: float) -> None:
+    def waited(
+        self, agent: Agent, stmt: object, start: float, stop: float, *, in_vain: bool = False
+    ) -> None:
         """Note that a warp has waited; behind a full barrier it is at the trip of the stage."""
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = waiting_for(stmt, self.by_full, self.by_empty), None
         if what == "wait full" and isinstance(stmt, WAITS):
-            held = self.by_full[stmt.barrier].holds(self.stage_of(agent, stmt))
+            ring = self.by_full[stmt.barrier]
+            held = ring.holds(self.stage_of(agent, stmt))
             trip = log.trip = held.trip if held is not None else None
+            if in_vain and held is not None and held.full is not None:
+                trip = held.trip + ring.ring.stages  # the next one in this stage, never begun
         elif what == "wait empty" and isinstance(stmt, WAITS):
             trip = self.by_empty[stmt.barrier].count
         joined(log.spans, Span(start, stop, what, trip))
