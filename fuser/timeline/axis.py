@@ -9,7 +9,7 @@ from fuser.timeline.timeline import Timeline
 
 WIDEST = 1500.0
 """Pixels that the rows of a picture may take."""
-SCALES = {"time": (1.5, 4.5), "step": (78.0, 78.0)}
+SCALES = {"time": (1.5, 6.0), "step": (78.0, 78.0)}
 """Pixels of a unit, at least and at most; the least may make a picture wider than `WIDEST`."""
 BREAK = 28.0
 """Pixels of what stands for the times left out."""

@@ -62,10 +62,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A warp that has waited at a statement since some time."""
+    """A warp that has waited at a statement since some time; `stage` as in `Watch`."""
 
     agent: Agent
     stmt: object
+    stage: int
     wait: Wait
     since: float
 
@@ -133,21 +134,21 @@ class Clock:
         for name, blocked in list(self.blocked.items()):
             if blocked.wait.ready():
                 del self.blocked[name]
-                self.watch.waited(blocked.agent, blocked.stmt, blocked.since, now)
+                self.watch.waited(blocked.agent, blocked.stmt, blocked.stage, blocked.since, now)
                 self.ready[name] = now, blocked.agent
 
     def step(self, agent: Agent) -> None:
         """Run the current statement of a warp."""
         watch, stmt = self.watch, agent.at
         before = watch.now
-        watch.until, watch.touched = before + self.costs.of(stmt), None
+        watch.begins(agent, stmt, before + self.costs.of(stmt))
         wait = next(self.warps.programs[agent.name], None)
         watch.ran(agent, stmt, before, watch.until)
         if wait is not None and not wait.ready():
-            self.blocked[agent.name] = Blocked(agent, stmt, wait, watch.until)
+            self.blocked[agent.name] = Blocked(agent, stmt, watch.stage, wait, watch.until)
             return
         if isinstance(stmt, WAITS):
-            watch.waited(agent, stmt, before, before)
+            watch.waited(agent, stmt, watch.stage, before, before)
         if wait is not None:
             self.ready[agent.name] = watch.until, agent
 
@@ -155,8 +156,8 @@ class Clock:
         """Note what everybody waits for in vain; return the error."""
         last = max(blocked.since for blocked in self.blocked.values())
         stop = max(last, self.watch.now) + self.costs.copy
-        for blocked in self.blocked.values():
-            self.watch.waited(blocked.agent, blocked.stmt, blocked.since, stop, in_vain=True)
+        for b in self.blocked.values():
+            self.watch.waited(b.agent, b.stmt, b.stage, b.since, stop, in_vain=True)
         self.watch.now = stop
         waits = {name: blocked.wait for name, blocked in self.blocked.items()}
         finished = [a.name for a in self.warps.agents if a.name not in waits]

@@ -78,11 +78,16 @@ class _Story:
         """Return what a stage holds, column by column; the last one is where it goes wrong."""
         parts = len(self.model.parts[array])
         cells = self.model.stages[array][stage * parts : (stage + 1) * parts]
+        rings = self.model.analysis.kernel.rings
+        name = next((ring.full for ring in rings if array in ring.arrays), "")
+        full = self.model.barriers.get(name, range(0))
         spans: list[Span] = []
         if self.first:
             joined(spans, Span(0, self.first, "free"))
         for at, state in enumerate((*self.states, self.states[-1]), self.first):
-            what, trip = held(state, cells, number)
+            barrier = state.barriers[full[stage]] if full else None
+            begun = barrier is not None and barrier.pending != barrier.arrivals
+            what, trip = held(state, cells, number, begun)
             start = float(at)
             if spans and spans[-1].what == what and spans[-1].trip == trip:
                 spans[-1] = replace(spans[-1], stop=start + 1)
@@ -127,6 +132,9 @@ class _Story:
             for f in after.flights
             if f.agent == a and f.writes and f not in before.flights
         ]
+        if event.step is not None and event.step.kind == "write":  # by the threads themselves
+            contents = (after.contents[cell] for _, cell in event.step.writes)
+            issued += [content.trip for content in contents if content is not None]
         if issued:
             trips = f"{min(issued)}" if len(set(issued)) == 1 else f"{min(issued)}-{max(issued)}"
             return Span(at, at + 1, "issue", None, f"copy {trips}")
@@ -164,8 +172,14 @@ class _Story:
         return f"arrival {self.short(flight.cell)}" if flight.cell >= 0 else "arrival"
 
 
-def held(state: State, cells: range, array: int) -> tuple[str, int | None]:
-    """Return the state of a stage and the trip in it."""
+def held(state: State, cells: range, array: int, midway: bool) -> tuple[str, int | None]:
+    """Return the state of a stage and the trip in it.
+
+    Parameters
+    ----------
+    midway
+        Whether a phase of its full barrier has begun: what is there need not be all.
+    """
     contents = [c for c in (state.contents[cell] for cell in cells) if c is not None]
     if not contents:
         return "free", None
@@ -179,4 +193,4 @@ def held(state: State, cells: range, array: int) -> tuple[str, int | None]:
     begun = any(count > trip for count in reads) or any(
         p.array == array and p.trip == trip for a in state.agents for p in a.pending
     )
-    return ("reading" if begun else "full"), trip
+    return ("reading" if begun else "filling" if midway else "full"), trip

@@ -78,8 +78,8 @@ def record(
 
 def _time_note(copy: float) -> str:
     return (
-        f"Time is a model, not a measurement: an arrival or the issue of a copy takes 1, the other "
-        f"statements of a trip {TRIP:g} together, a copy {copy:g} from its issue to its landing."
+        "Time is a model, not a measurement: an arrival or the issue of a copy takes 1, the "
+        f"statements that use a trip {TRIP:g} together, a copy {copy:g} from issue to landing."
     )
 
 

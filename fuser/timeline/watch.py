@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
-from fuser.kir.core import Kernel, Ring, Stmt, walk_stmts
+from fuser.kir.core import Kernel, Ring, walk_stmts
 from fuser.kir.stmts import (
     BulkLoad,
     CpAsync,
@@ -36,7 +36,6 @@ from fuser.timeline.timeline import Span, joined
 
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
-Arrival: TypeAlias = CpAsyncArrive | MbarrierArrive | MbarrierArriveExpectTx | MbarrierArriveToken
 SETUP = (MbarrierInit, MbarrierInitFence, MbarrierInval)
 PROTOCOL = (*ARRIVALS, *SETUP, *WAITS, BulkLoad, TensorLoad, CpAsync)
 """Statements that are about barriers and copies; the others compute."""
@@ -130,10 +129,11 @@ class RingLog:
 
 @dataclass(slots=True)
 class WarpLog:
-    """What one warp did, and which trip it is at."""
+    """What one warp did, which trip it is at, and which one it fills next."""
 
     spans: list[Span] = field(default_factory=list[Span])
     trip: int | None = None
+    next_fill: int = 0
 
 
 class Watch:
@@ -145,6 +145,8 @@ class Watch:
         When the statement being run begins and ends; the scheduler sets them.
     touched
         Whether that statement has filled or read a stage, and of which trip.
+    stage
+        Index of the barrier that it arrives at or waits for; -1: none.
     """
 
     def __init__(self, kernel: Kernel, machine: Machine, monitor: Monitor) -> None:
@@ -156,9 +158,11 @@ class Watch:
         self.warps: dict[str, WarpLog] = {}
         self.phases: list[Span] = []
         self.labels = labels(kernel)
-        self.trip_bodies = trip_bodies(kernel, set(self.by_full))
+        fills, self.uses = trip_parts(kernel, set(self.by_full))
+        self.fills = {stmt: self.by_full[barrier] for stmt, barrier in fills.items()}
         self.now = self.until = 0.0
         self.touched: tuple[str, int] | None = None
+        self.stage = -1
         self.known = {name: b.phase.copy() for name, b in machine.barriers.items()}
         self.live = {name: b.expected > 0 for name, b in machine.barriers.items()}
 
@@ -222,6 +226,13 @@ class Watch:
                 log.count = 0
             self.known[name], self.live[name] = barriers.phase.copy(), live
 
+    def begins(self, agent: Agent, stmt: object, until: float) -> None:
+        """Note that a warp is about to run `stmt`; its indices are known now, not when it ran."""
+        self.until, self.touched, self.stage = until, None, -1
+        if isinstance(stmt, (*ARRIVALS, *WAITS)):
+            index = self.machine.index(agent, stmt.index)
+            self.stage = int(agent.spread(index)[int(agent.active().argmax())])
+
     def ran(self, agent: Agent, stmt: object, start: float, stop: float) -> None:
         """Note that a warp has run `stmt` from `start` to `stop`."""
         log = self.warps.setdefault(agent.name, WarpLog())
@@ -229,21 +240,25 @@ class Watch:
         if self.touched is not None and self.touched[0] == "issue":
             what, trip = self.touched
         elif isinstance(stmt, ARRIVALS) and stmt.barrier in self.by_full:
-            what, trip = "issue", self.being_filled(agent, stmt)
-        elif id(stmt) in self.trip_bodies:
+            what, trip = "issue", self.being_filled(self.by_full[stmt.barrier])
+            log.next_fill = trip + 1
+        elif id(stmt) in self.fills:
+            what, trip = "issue", min(log.next_fill, self.fills[id(stmt)].count)
+        elif id(stmt) in self.uses:
             what, trip = "compute", log.trip if self.touched is None else self.touched[1]
         joined(log.spans, Span(start, stop, what, trip))
         self._in_phase(agent, stmt, start, stop)
 
     def waited(
-        self, agent: Agent, stmt: object, start: float, stop: float, *, in_vain: bool = False
-    ) -> None:
+        self, agent: Agent, stmt: object, stage: int, start: float, stop: float,
+        *, in_vain: bool = False,
+    ) -> None:  # fmt: skip
         """Note that a warp has waited; behind a full barrier it is at the trip of the stage."""
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = waiting_for(stmt, self.by_full, self.by_empty), None
         if what == "wait full" and isinstance(stmt, WAITS):
             ring = self.by_full[stmt.barrier]
-            held = ring.holds(self.stage_of(agent, stmt))
+            held = ring.holds(stage)
             trip = log.trip = held.trip if held is not None else None
             if in_vain and held is not None and held.full is not None:
                 trip = held.trip + ring.ring.stages  # the next one in this stage, never begun
@@ -252,16 +267,10 @@ class Watch:
         joined(log.spans, Span(start, stop, what, trip))
         self._in_phase(agent, stmt, start, stop)
 
-    def being_filled(self, agent: Agent, stmt: Arrival) -> int:
+    def being_filled(self, log: RingLog) -> int:
         """Return the trip for which a warp arrives on a full barrier."""
-        log = self.by_full[stmt.barrier]
-        held = log.holds(self.stage_of(agent, stmt))
+        held = log.holds(self.stage)
         return log.count if held is None or held.full is not None else held.trip
-
-    def stage_of(self, agent: Agent, stmt: MbarrierWait | MbarrierWaitToken | Arrival) -> int:
-        """Return the stage that a wait or an arrival is about."""
-        index = self.machine.index(agent, stmt.index)
-        return int(agent.spread(index)[int(agent.active().argmax())])
 
     def _in_phase(self, agent: Agent, stmt: object, start: float, stop: float) -> None:
         label = self.labels.get(id(stmt))
@@ -293,14 +302,29 @@ def labels(kernel: Kernel) -> dict[int, str]:
     return found
 
 
-def trip_bodies(kernel: Kernel, full: set[str]) -> set[int]:
-    """Return the statements that belong to a trip: in the loop around a wait for a full stage."""
+def trip_parts(kernel: Kernel, full: set[str]) -> tuple[dict[int, str], set[int]]:
+    """Return the statements that fill stages, with the full barrier, and those that use them.
 
-    def waits(body: tuple[Stmt, ...]) -> bool:
-        return any(isinstance(s, WAITS) and s.barrier in full for s in body)
-
-    found = set[int]()
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For) and waits(stmt.body):
-            found.update(id(s) for s in walk_stmts(stmt.body))
-    return found
+    In a loop that waits for full stages, what stands before the wait fills a later trip; in one
+    that does not wait for any, and arrives on a full barrier, everything fills.
+    """
+    fills, uses = dict[int, str](), set[int]()
+    for loop in walk_stmts(kernel.body):
+        if not isinstance(loop, For):
+            continue
+        waits = [n for n, s in enumerate(loop.body) if isinstance(s, WAITS) and s.barrier in full]
+        before = loop.body[: waits[0]] if waits else loop.body
+        nested = any(isinstance(s, WAITS) and s.barrier in full for s in walk_stmts(before))
+        barrier = next(
+            (
+                s.barrier
+                for s in walk_stmts(before)
+                if isinstance(s, ARRIVALS) and s.barrier in full
+            ),
+            None,
+        )
+        if barrier is not None and not nested:
+            fills.update((id(s), barrier) for s in walk_stmts(before))
+        if waits:
+            uses.update(id(s) for s in walk_stmts(loop.body[waits[0] :]))
+    return fills, uses
