@@ -9,7 +9,7 @@ from fuser.core.errors import InputError
 from fuser.kir.core import Ring
 from fuser.protocol.model import Model
 from fuser.protocol.rules import is_ready
-from fuser.protocol.state import Agent, Event, State, barrier_name
+from fuser.protocol.state import Agent, Barrier, Event, State, barrier_name
 from fuser.protocol.story import is_told, replay, tell
 from fuser.protocol.verdict import Verdict
 from fuser.timeline.timeline import RingRows, Row, Span, Timeline, joined
@@ -76,24 +76,48 @@ class _Story:
 
     def stage(self, number: int, array: str, stage: int) -> list[Span]:
         """Return what a stage holds, column by column; the last one is where it goes wrong."""
-        parts = len(self.model.parts[array])
-        cells = self.model.stages[array][stage * parts : (stage + 1) * parts]
-        rings = self.model.analysis.kernel.rings
-        name = next((ring.full for ring in rings if array in ring.arrays), "")
-        full = self.model.barriers.get(name, range(0))
         spans: list[Span] = []
         if self.first:
             joined(spans, Span(0, self.first, "free"))
         for at, state in enumerate((*self.states, self.states[-1]), self.first):
-            barrier = state.barriers[full[stage]] if full else None
-            begun = barrier is not None and barrier.pending != barrier.arrivals
-            what, trip = held(state, cells, number, begun)
+            what, trip = self.held(state, number, array, stage)
             start = float(at)
             if spans and spans[-1].what == what and spans[-1].trip == trip:
                 spans[-1] = replace(spans[-1], stop=start + 1)
             else:
                 spans.append(Span(start, start + 1, what, trip))
         return spans
+
+    def held(self, state: State, number: int, array: str, stage: int) -> tuple[str, int | None]:
+        """Return the state of a stage and the trip in it."""
+        parts = len(self.model.parts[array])
+        cells = self.model.stages[array][stage * parts : (stage + 1) * parts]
+        contents = [c for c in (state.contents[cell] for cell in cells) if c is not None]
+        if not contents:
+            return "free", None
+        trip = max(c.trip for c in contents)
+        counts = [agent.reads[number] for agent in state.agents if agent.reads[number] >= 0]
+        pending = [p for a in state.agents for p in a.pending]
+        reading = any(p.array == number and p.trip == trip for p in pending)
+        full, empty = (self.barrier(state, array, stage, what) for what in ("full", "empty"))
+        if not all(c.landed for c in contents):
+            return "filling", trip
+        if not reading and counts and all(count > trip for count in counts):
+            rounds = trip // self.model.analysis.rings[array].stages
+            kept = empty is not None and empty.phase != (rounds + 1) % 2
+            return ("reading", trip) if kept else ("free", None)
+        if reading or any(count > trip for count in counts):
+            return "reading", trip
+        begun = full is not None and full.pending != full.arrivals
+        return ("filling" if begun else "full"), trip  # threads fill, and not all have arrived
+
+    def barrier(self, state: State, array: str, stage: int, what: str) -> Barrier | None:
+        """Return the full or empty barrier of a stage."""
+        for ring in self.model.analysis.kernel.rings:
+            cells = self.model.barriers.get(getattr(ring, what))
+            if array in ring.arrays and cells is not None:
+                return state.barriers[cells[stage]]
+        return None
 
     # ---- warps -------------------------------------------------------------------------------
 
@@ -170,27 +194,3 @@ class _Story:
         if flight.writes:
             return f"copy {flight.writes[0][1]} lands"
         return f"arrival {self.short(flight.cell)}" if flight.cell >= 0 else "arrival"
-
-
-def held(state: State, cells: range, array: int, midway: bool) -> tuple[str, int | None]:
-    """Return the state of a stage and the trip in it.
-
-    Parameters
-    ----------
-    midway
-        Whether a phase of its full barrier has begun: what is there need not be all.
-    """
-    contents = [c for c in (state.contents[cell] for cell in cells) if c is not None]
-    if not contents:
-        return "free", None
-    trip = max(c.trip for c in contents)
-    if not all(c.landed for c in contents):
-        return "filling", trip
-    reads = [agent.reads[array] for agent in state.agents if agent.reads[array] >= 0]
-    if reads and all(count > trip for count in reads):
-        still = any(p.array == array and p.trip == trip for a in state.agents for p in a.pending)
-        return ("reading", trip) if still else ("free", None)
-    begun = any(count > trip for count in reads) or any(
-        p.array == array and p.trip == trip for a in state.agents for p in a.pending
-    )
-    return ("reading" if begun else "filling" if midway else "full"), trip

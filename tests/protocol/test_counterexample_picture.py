@@ -77,6 +77,9 @@ def test_a_deadlock_shows_who_waits_for_what():
         re.fullmatch(r"x_cache_empty\[\d\]: 2 of 2 arrivals and 0 bytes pending", line)
         for line in t.fault
     )
+    (ring,) = t.rings
+    stage = int(last["warp 0"].text[-2])
+    assert ring.stages[stage].spans[-1].what == "reading", "nobody has given it back"
     assert t.title == f"fusion: deadlock with N = {verdict.trips[0]}"
 
 
