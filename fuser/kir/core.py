@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRID_1", "BarrierArray", "Context", "IndexType", "Kernel", "Mode", "Param", "Render",
-    "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll",
-    "walk_stmts",
+    "Ring", "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam",
+    "Unroll", "walk_stmts",
 ]  # fmt: skip
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -102,6 +102,31 @@ class BarrierArray:
         return self.size * self.nbytes_each
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What arrays and barriers of a circular buffer are to each other, for those who show it.
+
+    Attributes
+    ----------
+    arrays
+        Shared arrays of `stages` equal parts, filled in the same trip.
+    prefetch
+        Trips that the copies run ahead.
+    kind
+        Its type and options in words.
+    full, empty
+        Barrier arrays that complete when a stage is full or free; an empty name: there is none.
+    """
+
+    name: str
+    arrays: tuple[str, ...]
+    stages: int
+    prefetch: int
+    kind: str
+    full: str
+    empty: str = ""
+
+
 class Stmt(abc.ABC):
     """One kernel-IR statement.
 
@@ -157,6 +182,8 @@ class Kernel:
         Second argument of ``__launch_bounds__``; 0 leaves it out.
     barriers
         Arrays of mbarriers in shared memory.
+    rings
+        Which arrays and barriers are circular buffers.
     """
 
     name: str
@@ -169,6 +196,7 @@ class Kernel:
     header: tuple[str, ...] = ()
     min_blocks: int = 0
     barriers: tuple[BarrierArray, ...] = ()
+    rings: tuple[Ring, ...] = ()
 
     @property
     def shared_bytes(self) -> int:

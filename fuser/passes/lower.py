@@ -125,7 +125,8 @@ class NestLowering:
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        return (For(loop.var, extent, stmts, unroll, simplify(loop.start, scope.facts)),)
+        start = simplify(loop.start, scope.facts)
+        return (For(loop.var, extent, stmts, unroll, start, label=loop.label),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -194,6 +195,7 @@ def lower_to_kernel(
         body=body,
         header=(*header, *state.warnings),
         barriers=tuple(state.barriers),
+        rings=tuple(state.rings),
     )
     return with_params(kernel, state), tuple(state.buffers)
 

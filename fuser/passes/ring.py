@@ -18,6 +18,7 @@ from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substi
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
+from fuser.kir.core import Ring as KernelRing
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
@@ -234,8 +235,11 @@ class RingLowering:
     def init(self) -> tuple[Stmt, ...]:
         """Initialise the barriers, make them visible, and declare the tokens."""
         state, arrivals = self.state, self.arrivals_of
+        state.rings.append(self.outline())
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
-        loops = self.each_barrier(lambda name, s: MbarrierInit(name, s, Const(arrivals(name))))
+        loops = self.each_barrier(
+            "pre-prologue", lambda name, s: MbarrierInit(name, s, Const(arrivals(name)))
+        )
         for plan in self.plans().values():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
@@ -250,7 +254,7 @@ class RingLowering:
     def inval(self) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
         sync = SyncThreads(f"nobody waits on the barriers of {self.ring.name} any more")
-        return (sync, If(equal(THREAD, 0), self.each_barrier(MbarrierInval)))
+        return (sync, If(equal(THREAD, 0), self.each_barrier("post-epilogue", MbarrierInval)))
 
     @property
     def barriers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -260,16 +264,27 @@ class RingLowering:
             return ((self.stages, stages),)
         return ((self.stages, stages), (self.groups, (self.turn,)))
 
-    def each_barrier(self, make: Callable[[str, Expr], Stmt]) -> tuple[Stmt, ...]:
+    def each_barrier(self, label: str, make: Callable[[str, Expr], Stmt]) -> tuple[Stmt, ...]:
         """Return loops that do something to every barrier of the ring."""
         return tuple(
-            For("s", Const(n), tuple(make(name, Var("s")) for name in names), Unroll("rolled"))
+            For(
+                "s", Const(n), tuple(make(name, Var("s")) for name in names), Unroll("rolled"),
+                label=label,
+            )
             for n, names in self.barriers
-        )
+        )  # fmt: skip
 
     def arrivals_of(self, barrier: str) -> int:
         """Return the arrivals that complete a phase of a barrier."""
         return self.arrivals() if barrier == self.full else self.readers()
+
+    def outline(self) -> KernelRing:
+        """Return what the kernel says of the ring."""
+        buffer, empty = self.ring.buffer, self.empty if self.has_empty else ""
+        return KernelRing(
+            self.ring.name, self.ring.tensors, self.stages, buffer.prefetch, buffer.type.words,
+            self.full, empty,
+        )  # fmt: skip
 
     def acquire(self, verb: Acquire, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the readers of the stage's previous trip are done."""

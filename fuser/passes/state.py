@@ -9,7 +9,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal
 from fuser.core.simplify import Facts
-from fuser.kir.core import BarrierArray, SharedArray
+from fuser.kir.core import BarrierArray, Ring, SharedArray
 from fuser.kir.program import Buffer
 from fuser.kir.tensor_map import TensorMapParam
 from fuser.nest.nodes import LoopNest
@@ -82,6 +82,7 @@ class Lowering:
     )
 
     barriers: list[BarrierArray] = field(default_factory=list[BarrierArray])
+    rings: list[Ring] = field(default_factory=list[Ring])
     maps: dict[str, TensorMapParam] = field(default_factory=dict[str, TensorMapParam])
     warnings: list[str] = field(default_factory=list[str])
     extra_threads: int = 0

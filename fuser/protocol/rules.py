@@ -41,7 +41,7 @@ def successors(m: Machine, state: State) -> Iterator[tuple[Event, State]]:
         step = agent.step
         if step.kind == "sync":
             yield from _meet(m, state, a)
-        elif step.kind != "end" and _ready(m, state, agent):
+        elif step.kind != "end" and is_ready(state, agent):
             yield from _act(m, state, a)
 
 
@@ -69,7 +69,8 @@ def name(m: Machine, cell: int) -> str:
     return barrier_name(m.model, cell)
 
 
-def _ready(m: Machine, state: State, agent: Agent) -> bool:
+def is_ready(state: State, agent: Agent) -> bool:
+    """Whether what an agent waits for has happened, or it does not wait."""
     step = agent.step
     if step.fault or step.kind not in ("wait", "wait_token"):
         return True

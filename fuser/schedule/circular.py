@@ -30,6 +30,11 @@ class Pipelined:
     sync: Literal["parity", "token"] = "parity"
     war: Literal["barrier", "mbarrier"] = "mbarrier"
 
+    @property
+    def words(self) -> str:
+        """The type and its options, for people."""
+        return f"pipelined, sync {self.sync}, war {self.war}"
+
 
 @dataclass(frozen=True, slots=True)
 class WarpSpecialized:
@@ -73,6 +78,16 @@ class WarpSpecialized:
                 "WarpSpecialized: ping_pong is an order of consumer groups; needed a "
                 f"stage_slice_position right of axis {self.on.name}"
             )
+
+    @property
+    def words(self) -> str:
+        """The type and its options, for people."""
+        words = [f"warp-specialised on {self.on.name}"]
+        if self.num_registers is not None:
+            words.append(f"registers {self.num_registers[0]} and {self.num_registers[1]}")
+        if self.stage_slice_position is not None:
+            words.append(f"stages sliced at position {self.stage_slice_position}")
+        return ", ".join([*words, "ping-pong"] if self.ping_pong else words)
 
 
 CircularBufferType: TypeAlias = Pipelined | WarpSpecialized
