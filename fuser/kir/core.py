@@ -12,6 +12,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Expr
 from fuser.core.unroll import Unroll
+from fuser.kir.fallback import Fallback
 from fuser.kir.tensor_map import TensorMapParam
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class Kernel:
         Second argument of ``__launch_bounds__``; 0 leaves it out.
     barriers
         Arrays of mbarriers in shared memory.
+    fallbacks
+        Copies that the shape class does not allow to be made as asked.
     """
 
     name: str
@@ -169,6 +172,7 @@ class Kernel:
     header: tuple[str, ...] = ()
     min_blocks: int = 0
     barriers: tuple[BarrierArray, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
     @property
     def shared_bytes(self) -> int:

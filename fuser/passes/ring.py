@@ -18,6 +18,7 @@ from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substi
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
+from fuser.kir.fallback import Fallback
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
@@ -236,12 +237,12 @@ class RingLowering:
         state, arrivals = self.state, self.arrivals_of
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
         loops = self.each_barrier(lambda name, s: MbarrierInit(name, s, Const(arrivals(name))))
-        for plan in self.plans().values():
+        for name, plan in self.plans().items():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
-            if plan.obstacle:
-                names = ", ".join(self.ring.tensors)
-                state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
+            if plan.obstacle is not None:
+                (source,) = state.nest.graph.operand_names(name)
+                state.fallbacks.append(Fallback(name, source, plan.obstacle))
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
@@ -408,13 +409,7 @@ class RingLowering:
             if isinstance(node, Loop):
                 inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
                 if node.parallel.is_block:
-                    if any(c.tensor in names for c in _computes(node)):
-                        raise ScheduleError(
-                            f"ring {self.ring.name}: a box lies inside a loop over "
-                            f"{node.parallel.name}; one thread issues it, so inline the tensor "
-                            "outside of thread axes"
-                        )
-                    continue
+                    continue  # vectors of threads: boxes lie in no such loop
                 body = self.engine_copies(node.body, names, stage, inner)
                 if not body or node.parallel is ParallelType.tma:
                     result += body
@@ -493,7 +488,3 @@ class RingLowering:
 def producer_threads(kind: WarpSpecialized) -> int:
     """Return the threads of the producer role: a warp, or a group if registers change hands."""
     return WARP if kind.num_registers is None else WARP_GROUP
-
-
-def _computes(loop: Loop) -> list[Compute]:
-    return [node for _, node in walk(loop.body) if isinstance(node, Compute)]
