@@ -12,6 +12,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Expr
 from fuser.core.unroll import Unroll
+from fuser.kir.fallback import Fallback
 from fuser.kir.tensor_map import TensorMapParam
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ class Kernel:
         Arrays of mbarriers in shared memory.
     rings
         Which arrays and barriers are circular buffers.
+    fallbacks
+        Copies that the shape class does not allow to be made as asked.
     """
 
     name: str
@@ -197,6 +200,7 @@ class Kernel:
     min_blocks: int = 0
     barriers: tuple[BarrierArray, ...] = ()
     rings: tuple[Ring, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
     @property
     def shared_bytes(self) -> int:

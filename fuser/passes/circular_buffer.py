@@ -121,6 +121,11 @@ def check_buffered(nest: LoopNest, name: str) -> None:
             f"{name}: circular-buffered, but copies {sources[0].name}, which this kernel computes; "
             "needed an input"
         )
+    if ts.load.is_async_proxy and sources[0].op != "input":
+        raise ScheduleError(
+            f"{name}: loaded by {ts.load.name}, but copies {sources[0].name}, which is computed by "
+            f"{sources[0].op} and lies in no memory; needed an input, or LoadStoreOpType.set"
+        )
 
 
 def check_agreement(members: dict[str, CircularBuffer]) -> None:

@@ -19,7 +19,7 @@ from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
 from fuser.kir.core import Ring as KernelRing
-from fuser.kir.scalar import Element
+from fuser.kir.fallback import Fallback
 from fuser.kir.stmts import (
     BulkLoad,
     CpAsyncArrive,
@@ -35,7 +35,6 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
-    Store,
     SyncThreads,
     SyncWarp,
     TensorLoad,
@@ -61,6 +60,7 @@ from fuser.passes.circular_buffer import keep
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
+from fuser.passes.thread_copy import copy_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -240,12 +240,12 @@ class RingLowering:
         loops = self.each_barrier(
             "pre-prologue", lambda name, s: MbarrierInit(name, s, Const(arrivals(name)))
         )
-        for plan in self.plans().values():
+        for name, plan in self.plans().items():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
-            if plan.obstacle:
-                names = ", ".join(self.ring.tensors)
-                state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
+            if plan.obstacle is not None:
+                (source,) = state.nest.graph.operand_names(name)
+                state.fallbacks.append(Fallback(name, source, plan.obstacle))
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
@@ -422,13 +422,7 @@ class RingLowering:
             if isinstance(node, Loop):
                 inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
                 if node.parallel.is_block:
-                    if any(c.tensor in names for c in _computes(node)):
-                        raise ScheduleError(
-                            f"ring {self.ring.name}: a box lies inside a loop over "
-                            f"{node.parallel.name}; one thread issues it, so inline the tensor "
-                            "outside of thread axes"
-                        )
-                    continue
+                    continue  # vectors of threads: boxes lie in no such loop
                 body = self.engine_copies(node.body, names, stage, inner)
                 if not body or node.parallel is ParallelType.tma:
                     result += body
@@ -473,41 +467,11 @@ class RingLowering:
                 else:
                     result.append(For(node.var, node.extent, body, node.unroll))
             elif isinstance(node, Compute) and node.tensor in names:
-                result.append(self.thread_copy(node, scope))
+                plan = self.plans()[node.tensor]
+                result.append(copy_by_threads(self.state, plan, node, scope, self.writers()))
         return tuple(result)
-
-    def thread_copy(self, node: Compute, scope: Scope) -> Stmt:
-        """Return the loop over the elements of a box, shared out among the writers."""
-        name, plan = node.tensor, self.plans()[node.tensor]
-        graph, ts = self.state.nest.graph, self.state.nest.schedule.tensors[name]
-        (source,) = graph.operand_names(name)
-        numel = 1
-        digits: dict[int, Expr] = {}
-        e = Var(self.state.fresh("e"))
-        for j in reversed(plan.axes):
-            extent = simplify(ts.domain.loop[j].extent, scope.facts)
-            assert isinstance(extent, Const)
-            digits[j] = (e // numel) % extent
-            numel *= extent.value
-        facts = scope.facts.with_range(e.name, Const(numel))
-        loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
-        env = {f"a{j}": at for j, at in enumerate(loops)}
-        guard = substitute(plan.guard, env)
-        held = facts.with_guard(guard)
-        dtype = graph.value(source).dtype
-        value = Element(source, simplify(substitute(plan.source, env), held), dtype)
-        store = Store(name, buffer_index(ts, loops, held), value)
-        first = ZERO if scope.team is None else scope.team.first
-        return For(
-            e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
-            THREAD - first, Const(self.writers()),
-        )  # fmt: skip
 
 
 def producer_threads(kind: WarpSpecialized) -> int:
     """Return the threads of the producer role: a warp, or a group if registers change hands."""
     return WARP if kind.num_registers is None else WARP_GROUP
-
-
-def _computes(loop: Loop) -> list[Compute]:
-    return [node for _, node in walk(loop.body) if isinstance(node, Compute)]

@@ -1,0 +1,47 @@
+"""Copy a box into its stage element by element, where the copy engine cannot."""
+
+from __future__ import annotations
+
+from fuser.core.expr import ZERO, Const, Expr, Var, substitute
+from fuser.core.simplify import simplify
+from fuser.core.unroll import Unroll
+from fuser.kir.core import Stmt
+from fuser.kir.scalar import Element
+from fuser.kir.stmts import For, Store
+from fuser.nest.nodes import Compute
+from fuser.passes.buffers import buffer_index
+from fuser.passes.copies import CopyPlan
+from fuser.passes.guards import guarded
+from fuser.passes.state import Lowering, Scope
+
+THREAD = Var("thread")
+
+
+def copy_by_threads(
+    state: Lowering, plan: CopyPlan, node: Compute, scope: Scope, writers: int
+) -> Stmt:
+    """Return the loop over the elements of a box, shared out among `writers` threads."""
+    name, graph = node.tensor, state.nest.graph
+    ts = state.nest.schedule.tensors[name]
+    (source,) = graph.operand_names(name)
+    numel = 1
+    digits: dict[int, Expr] = {}
+    e = Var(state.fresh("e"))
+    for j in reversed(plan.axes):
+        extent = simplify(ts.domain.loop[j].extent, scope.facts)
+        assert isinstance(extent, Const)
+        digits[j] = (e // numel) % extent
+        numel *= extent.value
+    facts = scope.facts.with_range(e.name, Const(numel))
+    loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
+    env = {f"a{j}": at for j, at in enumerate(loops)}
+    guard = substitute(plan.guard, env)
+    held = facts.with_guard(guard)
+    dtype = graph.value(source).dtype
+    value = Element(source, simplify(substitute(plan.source, env), held), dtype)
+    store = Store(name, buffer_index(ts, loops, held), value)
+    first = ZERO if scope.team is None else scope.team.first
+    return For(
+        e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
+        THREAD - first, Const(writers),
+    )  # fmt: skip
