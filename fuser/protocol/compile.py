@@ -109,14 +109,11 @@ class Compiler:
         default_factory=list[tuple[str, Compiled, int]]
     )
     masks: list[bytes] = field(default_factory=list[bytes])
-    team: str = "block"
-    team_threads: int = 0
     agent: int = 0
 
     def run(self, name: str) -> Program:
         """Return the program."""
         self.program = Program(name, self.threads.size)
-        self.team_threads = block_threads(self.kernel)
         lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
         self.act_boundary()
@@ -295,9 +292,12 @@ class Compiler:
                 return Act("sync", "block", weight=block_threads(self.kernel), why=why)
             case NamedBarrier(number, threads, why):
                 return Act("sync", f"named barrier {number}", weight=threads, why=why)
+            case BlockReduce(name, box=box) if box is not None:
+                what, why = f"named barrier {box.barrier}", f"BlockReduce of {name}"
+                return Act("sync", what, weight=box.threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
-                return Act("sync", self.team, weight=self.team_threads, why=what)
+                return Act("sync", "block", weight=block_threads(self.kernel), why=what)
             case _:
                 return None
 
@@ -448,13 +448,10 @@ class Compiler:
 
     def roles(self, stmt: Roles, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile the role of these threads."""
-        before = self.team, self.team_threads
         for role in stmt.roles:
             inside = (self.threads >= role.range.start) & (self.threads < role.range.stop)
             if (mask & inside).any():
-                self.team, self.team_threads = role.name, role.threads
                 self.sided(role.body, lets, mask & inside)
-        self.team, self.team_threads = before
 
 
 def block_extents(kernel: Kernel) -> tuple[int, int, int]:
