@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rings import families
 
-from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
+from fuser import LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
 from fuser.api.execute import bind
 from fuser.api.manual import build_manual
 from fuser.cli.pipelines import ring_map, ring_rows, ring_sum
@@ -164,6 +165,29 @@ def test_warps_that_act_alike_share_a_row():
     fd = ring_map(L.bulk, 3, 2, Pipelined(), 1024, 256)
     names = [row.name for row in record(*built(fd, 5120)).warps]
     assert names == ["warp 0", "warps 1–7"]
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["own stages", "turns"])
+def test_consumer_groups_use_trips_of_their_own(turns):
+    position = 3 if turns else 2
+    type = WarpSpecialized(ParallelType.block_y, None, position, turns)
+    build = families.groups_sum if turns else families.groups_map
+    fd = build(families.Choices((TMA,), 4, None, type, threads=128))
+    t = record(*built(fd, (200, 64) if turns else 256 * 9 + 4))
+    assert t.fault == ()
+    (ring,) = t.rings
+    used = {
+        row.name.split(" · ")[1]: {s.trip for s in row.spans if s.what == "compute"}
+        for row in t.warps
+        if " · " in row.name  # a row of threads is completed by warps without a role
+    }
+    first, second = used["consumer 0"], used["consumer 1"]
+    assert first
+    assert second
+    assert not first & second
+    assert first | second == set(range(ring.trips))
+    for trip in range(ring.trips):
+        life(ring, trip)
 
 
 def test_sizes_are_cut_to_few_trips():
