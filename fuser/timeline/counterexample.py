@@ -177,7 +177,9 @@ class _Story:
         if agent.step.kind == "sync" or agent.step.cell < 0:
             return "meet"
         name = barrier_name(self.model, agent.step.cell).partition("[")[0]
-        return "wait empty" if any(name == ring.empty for ring in rings) else "wait full"
+        kinds = {ring.full: "wait full" for ring in rings}
+        kinds |= {ring.empty: "wait empty" for ring in rings}
+        return kinds.get(name, "meet")  # a turn of consumer groups
 
     def short(self, cell: int) -> str:
         """Name a barrier by what it is to its ring."""
