@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fuser.nest.build import materialised_operands
-from fuser.nest.nodes import Compute, Loop, LoopNest, NestNode, Sync
+from fuser.nest.nodes import Compute, Emit, Loop, LoopNest, NestNode, Reuse, Sync
 from fuser.schedule.kinds import MemoryType
 
 
@@ -16,6 +16,11 @@ class _Pending:
 
     written: set[str] = field(default_factory=set[str])
     read: set[str] = field(default_factory=set[str])
+
+    def clear(self) -> None:
+        """Note a barrier."""
+        self.written.clear()
+        self.read.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,15 @@ class _Inserter:
                 names = ", ".join(sorted(late or early))
                 why = "is read by other threads" if late else "is still read by other threads"
                 result.append(Sync(f"{names} {why}"))
-                pending.written.clear()
-                pending.read.clear()
+                pending.clear()
             result.append(self.inside(node, pending))
         return tuple(result)
 
     def inside(self, node: NestNode, pending: _Pending) -> NestNode:
         """Return a node with barriers inserted inside it; `pending` becomes its final state."""
+        if isinstance(node, Reuse | Emit) and node.outlet.stages:
+            pending.clear()  # its own barrier orders all there is
+            return node
         if not isinstance(node, Loop):
             reads, writes = self.touched(node)
             pending.read |= reads
