@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from fuser.core.expr import Const
+from collections.abc import Iterator, Mapping
+
+from fuser.core.expr import Const, Expr, substitute
 from fuser.kir.core import Kernel, Stmt
-from fuser.kir.stmts import BulkCommit, BulkWait, BulkWaitRead, FenceProxyAsync
+from fuser.kir.stmts import BulkCommit, BulkWait, BulkWaitRead, FenceProxyAsync, For
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act
 from fuser.protocol.values import compile_index
+
+LONGEST_UNROLLED = 64
 
 
 def group_act(stmt: Stmt) -> Act | None:
@@ -35,3 +39,14 @@ def block_threads(kernel: Kernel) -> int:
     """Return the number of threads."""
     x, y, z = block_extents(kernel)
     return x * y * z
+
+
+def constant_range(loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
+    """Return the values of a loop that is unrolled."""
+    bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
+    values = [e.value for e in bounds if isinstance(e, Const)]
+    if len(values) < 3:
+        raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
+    if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
+        raise Unsupported(f"loop {loop.var} over boxes runs {values}")
+    yield from range(*values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -52,7 +52,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
-from fuser.protocol.acts import block_extents, block_threads, group_act
+from fuser.protocol.acts import block_extents, block_threads, constant_range, group_act
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import (
     Act,
@@ -82,7 +82,6 @@ from fuser.protocol.values import Compiled, compile_index
 
 THREADS = ("thread", "tx", "ty", "tz")
 BLOCKS = ("bx", "by", "bz")
-LONGEST_UNROLLED = 64
 SAMPLE_COUNTS = (101, 103)
 """Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
@@ -368,22 +367,12 @@ class Compiler:
         if id(loop) in self.trip_loops:
             self.trips(loop, lets, mask)
         elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
-            for value in self.constant_range(loop, lets):
+            for value in constant_range(loop, lets):
                 self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
             self.group = None if loop.var == self.serves else self.group
         else:
             self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
-
-    def constant_range(self, loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
-        """Return the values of a loop that is unrolled."""
-        bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
-        values = [e.value for e in bounds if isinstance(e, Const)]
-        if len(values) < 3:
-            raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
-        if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
-            raise Unsupported(f"loop {loop.var} over boxes runs {values}")
-        yield from range(*values)
 
     def trips(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile a loop over trips."""
