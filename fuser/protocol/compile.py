@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -26,8 +26,10 @@ from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
     BlockReduce,
     BulkLoad,
+    BulkStore,
     CpAsync,
     CpAsyncArrive,
+    FenceProxyAsync,
     For,
     GridReduce,
     If,
@@ -46,9 +48,11 @@ from fuser.kir.stmts import (
     SyncThreads,
     SyncWarp,
     TensorLoad,
+    TensorStore,
     VectorStore,
     WarpReduce,
 )
+from fuser.protocol.acts import block_extents, block_threads, constant_range, group_act
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import (
     Act,
@@ -64,19 +68,27 @@ from fuser.protocol.program import (
     Program,
     Read,
 )
-from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, of_group, reads
+from fuser.protocol.rings import (
+    ARRIVALS,
+    ENGINE_LOADS,
+    ENGINE_STORES,
+    GROUPS,
+    WAITS,
+    Ring,
+    of_group,
+    reads,
+)
 from fuser.protocol.values import Compiled, compile_index
 
 THREADS = ("thread", "tx", "ty", "tz")
 BLOCKS = ("bx", "by", "bz")
-LONGEST_UNROLLED = 64
 SAMPLE_COUNTS = (101, 103)
 """Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
-STAGE_ACTS = (*ENGINE_LOADS, CpAsync, Store, VectorStore)
+ENGINE = (*ENGINE_LOADS, *ENGINE_STORES)
 VISIBLE = (
-    *ARRIVALS, *WAITS, *ENGINE_LOADS, MbarrierInit, MbarrierInitFence, MbarrierInval, SyncThreads,
-    NamedBarrier, BlockReduce, GridReduce,
+    *ARRIVALS, *WAITS, *ENGINE, *GROUPS, FenceProxyAsync, MbarrierInit, MbarrierInitFence,
+    MbarrierInval, SyncThreads, NamedBarrier, BlockReduce, GridReduce,
 )  # fmt: skip
 
 
@@ -253,10 +265,10 @@ class Compiler:
 
     def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile what other agents can see; everything else has no part in the protocol."""
-        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets)
+        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets) or group_act(stmt)
         if made is not None:
             self.act(replace(made, partial=not mask.all()))
-        elif isinstance(stmt, ENGINE_LOADS):
+        elif isinstance(stmt, ENGINE):
             self.copy(stmt, lets, mask, None)
         elif isinstance(stmt, CpAsyncArrive):
             self.flush(stmt.barrier, self.index(stmt.index, lets), int(mask.sum()))
@@ -310,6 +322,9 @@ class Compiler:
         self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask, guard: Compiled | None
     ) -> None:
         """Compile a copy by the engine."""
+        if isinstance(stmt, BulkStore | TensorStore):
+            self.engine_store(stmt, lets, mask, guard)
+            return
         assert isinstance(stmt, BulkLoad | TensorLoad)
         nbytes: Expr
         if isinstance(stmt, BulkLoad):
@@ -332,6 +347,19 @@ class Compiler:
             )
         )  # fmt: skip
 
+    def engine_store(
+        self,
+        stmt: BulkStore | TensorStore,
+        lets: Mapping[str, Expr],
+        mask: Mask,
+        guard: Compiled | None,
+    ) -> None:
+        """Compile a store by the engine: it reads its stage until it is waited for."""
+        stage = self.stage(stmt.src, stmt.src_index, lets)
+        self.note("reads", stmt.src, stage)
+        lanes = int(mask.sum())
+        self.act(Act("store", stmt.src, stage, weight=lanes, guard=guard, partial=not mask.all()))
+
     # ---- control flow ----------------------------------------------------------------------
 
     def loop(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
@@ -339,22 +367,12 @@ class Compiler:
         if id(loop) in self.trip_loops:
             self.trips(loop, lets, mask)
         elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
-            for value in self.constant_range(loop, lets):
+            for value in constant_range(loop, lets):
                 self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
             self.group = None if loop.var == self.serves else self.group
         else:
             self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
-
-    def constant_range(self, loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
-        """Return the values of a loop that is unrolled."""
-        bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
-        values = [e.value for e in bounds if isinstance(e, Const)]
-        if len(values) < 3:
-            raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
-        if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
-            raise Unsupported(f"loop {loop.var} over boxes runs {values}")
-        yield from range(*values)
 
     def trips(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile a loop over trips."""
@@ -435,7 +453,7 @@ class Compiler:
         """Compile a branch that all lanes of `mask` take the same way."""
         test = self.index(cond, lets)
         copies = [s for s in stmt.body if not isinstance(s, Let)]
-        if not stmt.orelse and all(isinstance(s, ENGINE_LOADS) for s in copies):
+        if not stmt.orelse and all(isinstance(s, ENGINE) for s in copies):
             known = dict(lets)
             for s in stmt.body:
                 if isinstance(s, Let):
@@ -472,17 +490,3 @@ class Compiler:
         t = self.threads
         found = {"tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
         return {n: Const(int(v[0])) for n, v in found.items() if (v == v[0]).all()}
-
-
-def block_extents(kernel: Kernel) -> tuple[int, int, int]:
-    """Return the block's extents."""
-    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
-    if not x * y * z:
-        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
-    return x, y, z
-
-
-def block_threads(kernel: Kernel) -> int:
-    """Return the number of threads."""
-    x, y, z = block_extents(kernel)
-    return x * y * z
