@@ -35,6 +35,7 @@ from fuser.core.simplify import (
 )
 from fuser.kir.tensor_map import TensorMapParam, require_encodable
 from fuser.passes.buffers import buffer_axes, slot_index
+from fuser.passes.cluster import Multicast, shared_by_cluster
 from fuser.passes.layout import Layout
 from fuser.passes.state import Lowering
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
@@ -65,6 +66,8 @@ class CopyPlan:
         Coordinates in the tensor map, innermost first.
     obstacle
         Why the engine asked for is not used.
+    multicast
+        The blocks of a cluster that share the box; None where each loads its own.
     """
 
     engine: Engine
@@ -75,6 +78,7 @@ class CopyPlan:
     map: TensorMapParam | None = None
     coords: tuple[Expr, ...] = ()
     obstacle: str = ""
+    multicast: Multicast | None = None
 
 
 def axis_vars(ts: TensorSchedule) -> tuple[Expr, ...]:
@@ -240,12 +244,15 @@ class _Planner:
             box=tuple(1 if box[d] is None else self.extent(box[d]) for d in inner),
         )
         require_encodable(param)
-        covered = {f"a{j}" for j in self.axes}
-        outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
         self.require_multiple(coords[0], "the innermost coordinate of a box")
+        multicast, free = shared_by_cluster(self.ts, coords, self.state.launch)
+        covered = {f"a{j}" for j in (*self.axes, *free)}
+        outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         nbytes = Const(prod(self.extents) * self.itemsize)
-        return CopyPlan("tensor", self.axes, outer, ZERO, nbytes, param, coords)
+        return CopyPlan(
+            "tensor", self.axes, outer, ZERO, nbytes, param, coords, multicast=multicast
+        )
 
     def extent(self, axis: int | None) -> int:
         """Return the extent of a copied axis."""

@@ -10,17 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substitute, variables
+from fuser.core.expr import (
+    ZERO,
+    BinOp,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    equal,
+    select,
+    substitute,
+    variables,
+)
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
+    ClusterSync,
     CpAsyncArrive,
     DeclareRegisters,
     For,
@@ -57,6 +70,7 @@ from fuser.nest.nodes import (
 )
 from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
+from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, release_to_all
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
@@ -199,6 +213,17 @@ class RingLowering:
         assert isinstance(groups, Const)  # else `threads` has raised
         return groups.value
 
+    @property
+    def peers(self) -> int:
+        """Blocks that share what this ring loads: 1, or those of the cluster."""
+        plans = self.plans().values()
+        extents = cluster_extents(self.state.launch)
+        return prod(extents) if any(p.multicast is not None for p in plans) else 1
+
+    def meet(self, why: str) -> Stmt:
+        """Return the barrier of all that arrive at this ring's barriers."""
+        return ClusterSync(why) if self.peers > 1 else SyncThreads(why)
+
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
         kind = self.ring.buffer.type
@@ -235,6 +260,9 @@ class RingLowering:
         """Initialise the barriers, make them visible, and declare the tokens."""
         state, arrivals = self.state, self.arrivals_of
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
+        directive = state.nest.schedule.tensors[self.ring.name].circular
+        if directive is not None and self.peers > 1:
+            check_speaks_for_peers(self.ring.name, directive.type)
         loops = self.each_barrier(lambda name, s: MbarrierInit(name, s, Const(arrivals(name))))
         for plan in self.plans().values():
             if plan.map is not None:
@@ -244,12 +272,12 @@ class RingLowering:
                 state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
-        sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
+        sync = self.meet(f"the barriers of {self.ring.name} are initialised")
         return (*(tokens if self.uses_tokens else ()), elected, sync)
 
     def inval(self) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
-        sync = SyncThreads(f"nobody waits on the barriers of {self.ring.name} any more")
+        sync = self.meet(f"nobody waits on the barriers of {self.ring.name} any more")
         return (sync, If(equal(THREAD, 0), self.each_barrier(MbarrierInval)))
 
     @property
@@ -269,7 +297,9 @@ class RingLowering:
 
     def arrivals_of(self, barrier: str) -> int:
         """Return the arrivals that complete a phase of a barrier."""
-        return self.arrivals() if barrier == self.full else self.readers()
+        if barrier == self.full:
+            return self.arrivals()
+        return self.readers() * (self.peers if barrier == self.empty else 1)
 
     def acquire(self, verb: Acquire, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the readers of the stage's previous trip are done."""
@@ -277,7 +307,7 @@ class RingLowering:
             return ()  # the barrier of the block at the end of the trip before said so
         wait = MbarrierWait(
             self.empty, self.stage(verb, scope), self.other_parity(verb, scope),
-            "the stage is free",
+            "the stage is free", "cluster" if self.peers > 1 else "",
         )  # fmt: skip
         return self.by_writers((wait,), scope)
 
@@ -311,8 +341,11 @@ class RingLowering:
     def release(self, verb: Release, scope: Scope) -> tuple[Stmt, ...]:
         """Say that this thread has read the stage."""
         if self.has_empty:
-            arrive = MbarrierArrive(self.empty, self.stage(verb, scope))
-            return self.by_readers(arrive, "all lanes have read the stage")
+            stage, why = self.stage(verb, scope), "all lanes have read the stage"
+            if self.peers > 1:
+                by_warp = self.readers() != self.consumers()
+                return release_to_all(self.empty, stage, self.peers, why, by_warp=by_warp)
+            return self.by_readers(MbarrierArrive(self.empty, stage), why)
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
@@ -416,7 +449,7 @@ class RingLowering:
                         )
                     continue
                 body = self.engine_copies(node.body, names, stage, inner)
-                if not body or node.parallel is ParallelType.tma:
+                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                     result += body
                 else:
                     result.append(For(node.var, node.extent, body, node.unroll))
@@ -440,6 +473,9 @@ class RingLowering:
         if plan.map is not None:
             coords = tuple(at(c) for c in plan.coords)
             copy = TensorLoad(name, dst, plan.map.name, coords, self.full, stage)
+            if plan.multicast is not None:
+                copy = replace(copy, multicast=plan.multicast.mask)
+                guard = all_of(plan.multicast.leader, guard)
         else:
             (source,) = self.state.nest.graph.operand_names(name)
             copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
