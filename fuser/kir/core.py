@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Const, Expr
+from fuser.core.hardware import MAX_CLUSTER
 from fuser.core.unroll import Unroll
 from fuser.kir.tensor_map import TensorMapParam
 
@@ -26,9 +27,6 @@ __all__ = [
 
 STATIC_SHARED_BYTES = 48 * 1024
 """Larger shared memory exists only where the launch asks for it."""
-
-MAX_CLUSTER = 8
-"""Blocks of the largest cluster that every GPU with clusters can launch."""
 
 Context: TypeAlias = Mapping[str, str | int]
 Render: TypeAlias = "Callable[[tuple[Stmt, ...]], str]"

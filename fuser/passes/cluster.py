@@ -13,6 +13,7 @@ from math import prod
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal, less, select, variables
+from fuser.core.hardware import MAX_CLUSTER
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt
@@ -20,7 +21,6 @@ from fuser.kir.stmts import For, If, MbarrierArriveRemote, SyncWarp
 from fuser.nest.nodes import LoopNest
 from fuser.passes.launch import CLUSTER, GRID, LaunchExtents
 from fuser.schedule.circular import CircularBufferType, Pipelined
-from fuser.schedule.cluster import MAX_CLUSTER
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
@@ -146,8 +146,8 @@ def check_speaks_for_peers(name: str, kind: CircularBufferType) -> None:
         return
     if kind.war == "barrier":
         raise ScheduleError(
-            f'{name}: its boxes are multicast in a cluster, and war="barrier" waits for the readers '
-            'of one block only; needed war="mbarrier", on which the readers of all blocks arrive'
+            f'{name}: its boxes are multicast in a cluster, and war="barrier" waits for the '
+            'readers of one block only; needed war="mbarrier", on which those of all blocks arrive'
         )
     if kind.sync == "token":
         raise ScheduleError(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
+from fuser.core.hardware import MAX_CLUSTER
 from fuser.schedule.domain import IterDomain
 from fuser.schedule.kinds import ParallelType
-
-MAX_CLUSTER = 8
-"""Blocks of the largest cluster that every GPU with clusters can launch."""
 
 
 def check_cluster_axis(axis: IterDomain, at: int, kind: ParallelType) -> None:

@@ -56,7 +56,8 @@ def tensor_load(
     tensor = m.memories[tensor_map.tensor]
     reach = own(agent) if mask is None else masked(m, agent, mask)
     target = _box(m, agent, dst, tensor_map, reach)
-    source, exists = (a[reach.rows] for a in _elements(m, agent, tensor_map, tensor, coords))
+    source, exists = _elements(m, agent, tensor_map, tensor, coords)
+    source, exists = source[reach.rows], exists[reach.rows]
     nbytes = tensor_map.numel * tensor.dtype.nbytes
     _load(m, agent, m.memories[dst[0]], target, tensor, source, nbytes, barrier, reach, exists)
 

@@ -349,8 +349,8 @@ class RaceMonitor:
             if stmt is not agent.at:
                 raise ProtocolError(
                     f"{self.machine.where(agent)}: {what} meets another barrier, "
-                    f"{describe(stmt)} of {self.agents[other].name}; all threads must arrive at the "
-                    f"same one"
+                    f"{describe(stmt)} of {self.agents[other].name}; all threads must arrive at "
+                    f"the same one"
                 )
 
     def atomic(self, agent: Agent, key: Hashable) -> None:

@@ -46,6 +46,8 @@ class Choices:
         Elements of a stage along the streamed dimension.
     variant
         What binds the elements of a thread: serial, unroll or unswitch.
+    cluster
+        Blocks of a cluster.
     """
 
     loads: tuple[LoadStoreOpType, ...] = (L.tma,)
@@ -56,6 +58,7 @@ class Choices:
     tile: int = 256
     variant: ParallelType = P.serial
     threads: int = THREADS
+    cluster: int = 1
 
     @property
     def single(self) -> LoadStoreOpType:
@@ -196,6 +199,33 @@ def groups_sum(c: Choices) -> FusionDefinition:
     for axis in (3, 4):
         cache.axis(axis).parallelize(P.tma)
     buffered(cache, s, 3, c)
+    return fd
+
+
+def multicast(c: Choices) -> FusionDefinition:
+    """``y = 2 x + b`` of rows over the blocks of clusters: `b`, the same for all, is multicast."""
+    with FusionDefinition() as fd:
+        x, b = tensor(fd, 2, c.dtype), tensor(fd, 1, c.dtype)
+        y = fd.ops.add(x * 2.0, fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1]))
+        y = fd.ops.cast(y, dtype=c.dtype)
+        fd.add_output(y)
+    caches = [staged(t, load) for t, load in zip((x, b), c.loads, strict=True)]
+    y.split(0, c.cluster)
+    y.split(2, c.tile)  # cluster, block of it, trip, element of a tile
+    fd.sched.transform_like(y, caches)
+    y.split(3, c.threads)
+    y.axis(4).parallelize(P.block_x)
+    if c.variant is not P.serial:
+        y.axis(3).parallelize(c.variant)
+    for cache in caches:
+        if c.tile > MAX_BOX:
+            cache.split(3, MAX_BOX)
+        cache.axis(-1).parallelize(P.tma)
+    for t in (y, *caches):
+        t.axis(0).parallelize(P.grid_x)
+        t.axis(1).parallelize(P.cluster_x)
+    for cache in caches:
+        buffered(cache, y, 3, c)
     return fd
 
 
@@ -343,6 +373,10 @@ FAMILIES = {
     "pointwise": Family(
         pointwise, 2, lambda n, m, tile: ((m, n),) * 2, lambda tile: tile,
         lambda a: a[0] * 2 + a[1],
+    ),
+    "multicast": Family(
+        multicast, 2, lambda n, m, tile: ((m, n), (n,)), lambda tile: tile,
+        lambda a: a[0] * 2 + a[1], boxes_only=True,
     ),
     "reduction_inner": Family(
         reduction_inner, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0].sum(1)

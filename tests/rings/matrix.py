@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, TRIPS, TYPES, Cell
+from rings.cells import EDGES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
 
 P, L = ParallelType, LoadStoreOpType
 STAGES = range(1, 9)
@@ -22,6 +22,7 @@ DTYPES = (
 TILES = (256, 512, 1024)
 BINDINGS = (P.serial, P.unroll, P.unswitch)
 SEED_STAGES = (2, 3, 4)
+MOST_CLUSTER_STAGES = 4
 BASES = (
     Cell("single_dim", (L.tma,)),
     Cell("single_dim", (L.tma,), variant=P.unroll),
@@ -42,7 +43,7 @@ BASES = (
 
 def whole() -> tuple[Cell, ...]:
     """Return every cell: four blocks that each cross some choices completely."""
-    return tuple(dict.fromkeys((*_seed(), *_families(), *_protocols(), *_dtypes())))
+    return tuple(dict.fromkeys((*_seed(), *_families(), *_protocols(), *_dtypes(), *clusters())))
 
 
 def _seed() -> Iterator[Cell]:
@@ -92,6 +93,25 @@ def _dtypes() -> Iterator[Cell]:
         )  # fmt: skip
         for trips, edge in itertools.product(("1", "3S+1"), EDGES):
             cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
+    """Multicast in clusters of 2 and 4, with every S, P, type and trips; the rest in turn."""
+    distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES]
+    dtypes, edges = itertools.cycle(DTYPES), itertools.cycle(EDGES)
+    bindings, tiles = itertools.cycle((*BINDINGS, P.serial)), itertools.cycle(TILES[:2])
+    base = Cell("multicast", (L.tma, L.tma))
+    for blocks, (stages, prefetch), kind in itertools.product((2, 4), distances, types):
+        for trips in TRIPS:
+            cell = replace(
+                base, cluster=blocks, stages=stages, prefetch=prefetch, type=kind, trips=trips,
+                dtype=next(dtypes), variant=next(bindings), edge=next(edges),
+                tile=512 if kind == "ws-regs" else next(tiles),
+            )  # fmt: skip
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
             if cell.is_legal():
                 yield cell
 
