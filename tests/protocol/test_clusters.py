@@ -99,7 +99,7 @@ RANK = Var("cluster_rank")
 MISTAKES: dict[str, tuple[Callable[[Stmt], Body], str]] = {
     "remote arrive dropped": (swap(MbarrierArriveRemote, lambda s: ()), "deadlock"),
     "arrives at its own block only": (
-        swap(MbarrierArriveRemote, lambda s: (replace(s, rank=RANK),)), "deadlock|arrivals at once",
+        swap(MbarrierArriveRemote, lambda s: (replace(s, rank=RANK),)), "race on|arrivals at once",
     ),
     "counts its own readers only": (
         swap(MbarrierInit, lambda s: (replace(s, count=Const(s.count.value // 2)),), "empty"),
