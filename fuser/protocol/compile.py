@@ -26,6 +26,7 @@ from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
     BlockReduce,
     BulkLoad,
+    ClusterSync,
     CpAsync,
     CpAsyncArrive,
     For,
@@ -34,6 +35,7 @@ from fuser.kir.stmts import (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -49,6 +51,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
+from fuser.protocol.clusters import by_rank, members, placed, position
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import (
     Act,
@@ -76,7 +79,7 @@ Mask = NDArray[np.bool_]
 STAGE_ACTS = (*ENGINE_LOADS, CpAsync, Store, VectorStore)
 VISIBLE = (
     *ARRIVALS, *WAITS, *ENGINE_LOADS, MbarrierInit, MbarrierInitFence, MbarrierInval, SyncThreads,
-    NamedBarrier, BlockReduce, GridReduce,
+    ClusterSync, NamedBarrier, BlockReduce, GridReduce,
 )  # fmt: skip
 
 
@@ -112,12 +115,13 @@ class Compiler:
     team: str = "block"
     team_threads: int = 0
     agent: int = 0
+    rank: int = 0
 
     def run(self, name: str) -> Program:
         """Return the program."""
         self.program = Program(name, self.threads.size)
         self.team_threads = block_threads(self.kernel)
-        lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}}
+        lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}, **position(self.kernel, self.rank)}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
         self.act_boundary()
         self.count_trips()
@@ -130,6 +134,10 @@ class Compiler:
     def code(self) -> list[Instruction]:
         """The instructions so far."""
         return self.program.code
+
+    def at(self, name: str, rank: int | None = None) -> str:
+        """Return the name of a barrier, ring or meeting of this block, or of another one."""
+        return placed(self.kernel, name, self.rank if rank is None else rank)
 
     def index(self, e: Expr, lets: Mapping[str, Expr], *, thread_free: bool = True) -> Compiled:
         """Compile an index; threads count as thread 0 unless that would matter."""
@@ -228,8 +236,8 @@ class Compiler:
         if (array, stage.text) in self.seen:
             return
         self.seen.add((array, stage.text))
-        self.note("reads", array, stage)
-        self.code.append(Read(array, stage))
+        self.note("reads", self.at(array), stage)
+        self.code.append(Read(self.at(array), stage))
 
     def store(self, stmt: Store | VectorStore | CpAsync, lets: Mapping[str, Expr]) -> None:
         """Compile a store into a stage, once per stretch without acts."""
@@ -242,8 +250,8 @@ class Compiler:
         key = f"{array} by threads", stage.text
         if key in self.seen:
             return
-        self.note("fills", array, stage)
-        write = array, stage, -1 - self.agent
+        self.note("fills", self.at(array), stage)
+        write = self.at(array), stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
             self.open_writes.append(write)
         else:
@@ -257,34 +265,52 @@ class Compiler:
             self.act(replace(made, partial=not mask.all()))
         elif isinstance(stmt, ENGINE_LOADS):
             self.copy(stmt, lets, mask, None)
+        elif isinstance(stmt, MbarrierArriveRemote):
+            self.arrive_remote(stmt, lets, mask)
         elif isinstance(stmt, CpAsyncArrive):
-            self.flush(stmt.barrier, self.index(stmt.index, lets), int(mask.sum()))
+            self.flush(self.at(stmt.barrier), self.index(stmt.index, lets), int(mask.sum()))
+
+    def arrive_remote(
+        self, stmt: MbarrierArriveRemote, lets: Mapping[str, Expr], mask: Mask
+    ) -> None:
+        """Compile arrivals at the blocks of a cluster, those of each block together."""
+        ranks = substitute(stmt.rank, lets)
+        size = self.kernel.cluster_size
+        for rank, lanes in by_rank(ranks, size, self.threads, self.thread_env()):
+            weight = int((lanes & mask).sum())
+            if weight:
+                at = self.index(stmt.index, lets)
+                partial = not mask.all()
+                self.act(
+                    Act("arrive", self.at(stmt.barrier, rank), at, weight=weight, partial=partial)
+                )
 
     def barrier_act(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> Act | None:
         """Return the act of a statement on an mbarrier."""
         weight = int(mask.sum())
+        here = self.at(str(getattr(stmt, "barrier", "")))
         match stmt:
-            case MbarrierInit(barrier, at, count):
-                return Act("init", barrier, self.index(at, lets), self.index(count, lets), weight)
+            case MbarrierInit(_, at, count):
+                return Act("init", here, self.index(at, lets), self.index(count, lets), weight)
             case MbarrierInitFence():
                 return Act("fence")
-            case MbarrierInval(barrier, at):
-                return Act("inval", barrier, self.index(at, lets), weight=weight)
-            case MbarrierArrive(barrier, at, count):
-                return Act("arrive", barrier, self.index(at, lets), weight=weight * count)
-            case MbarrierArriveExpectTx(barrier, at, nbytes):
+            case MbarrierInval(_, at):
+                return Act("inval", here, self.index(at, lets), weight=weight)
+            case MbarrierArrive(_, at, count):
+                return Act("arrive", here, self.index(at, lets), weight=weight * count)
+            case MbarrierArriveExpectTx(_, at, nbytes):
                 number = self.index(nbytes * weight, lets)
-                return Act("arrive", barrier, self.index(at, lets), number, weight)
-            case MbarrierArriveToken(tokens, slot, barrier, at, nbytes):
+                return Act("arrive", here, self.index(at, lets), number, weight)
+            case MbarrierArriveToken(tokens, slot, _, at, nbytes):
                 announced = None if nbytes is None else self.index(nbytes * weight, lets)
                 token = tokens, self.index(slot, lets), self.mask_id(mask)
-                return Act("arrive", barrier, self.index(at, lets), announced, weight, token=token)
-            case MbarrierWait(barrier, at, parity, why):
+                return Act("arrive", here, self.index(at, lets), announced, weight, token=token)
+            case MbarrierWait(_, at, parity, why):
                 parity_of = self.index(parity, lets)
-                return Act("wait", barrier, self.index(at, lets), parity_of, why=why)
-            case MbarrierWaitToken(barrier, at, tokens, slot, why):
+                return Act("wait", here, self.index(at, lets), parity_of, why=why)
+            case MbarrierWaitToken(_, at, tokens, slot, why):
                 token = tokens, self.index(slot, lets), -1
-                return Act("wait_token", barrier, self.index(at, lets), token=token, why=why)
+                return Act("wait_token", here, self.index(at, lets), token=token, why=why)
             case _:
                 return None
 
@@ -292,12 +318,15 @@ class Compiler:
         """Return the act of a statement at which threads meet."""
         match stmt:
             case SyncThreads(why):
-                return Act("sync", "block", weight=block_threads(self.kernel), why=why)
+                return Act("sync", self.at("block"), weight=block_threads(self.kernel), why=why)
+            case ClusterSync(why):
+                all_of = block_threads(self.kernel) * self.kernel.cluster_size
+                return Act("sync", "cluster", weight=all_of, why=why)
             case NamedBarrier(number, threads, why):
-                return Act("sync", f"named barrier {number}", weight=threads, why=why)
+                return Act("sync", self.at(f"named barrier {number}"), weight=threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
-                return Act("sync", self.team, weight=self.team_threads, why=what)
+                return Act("sync", self.at(self.team), weight=self.team_threads, why=what)
             case _:
                 return None
 
@@ -316,15 +345,23 @@ class Compiler:
         if stmt.dst not in self.rings:
             raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
         stage = self.stage(stmt.dst, stmt.dst_index, lets)
-        self.note("fills", stmt.dst, stage)
-        write = stmt.dst, stage, self.part(stmt.dst)
-        self.act(
-            Act(
-                "copy", stmt.barrier, self.index(stmt.barrier_index, lets),
-                self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
-                partial=not mask.all(),
-            )
-        )  # fmt: skip
+        for rank in self.reached(stmt, lets):
+            array = self.at(stmt.dst, rank)
+            self.note("fills", array, stage)
+            write = array, stage, self.part(array)
+            self.act(
+                Act(
+                    "copy", self.at(stmt.barrier, rank), self.index(stmt.barrier_index, lets),
+                    self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
+                    partial=not mask.all(),
+                )
+            )  # fmt: skip
+
+    def reached(self, stmt: Stmt, lets: Mapping[str, Expr]) -> tuple[int, ...]:
+        """Return the ranks of the blocks that a copy reaches."""
+        mask = stmt.multicast if isinstance(stmt, TensorLoad) else None
+        whole = None if mask is None else substitute(mask, lets)
+        return members(whole, self.rank, self.kernel.cluster_size)
 
     # ---- control flow ----------------------------------------------------------------------
 
@@ -411,12 +448,14 @@ class Compiler:
 
     def lanes(self, cond: Expr) -> Mask:
         """Return the threads that a condition on threads holds for."""
+        held = np.asarray(evaluate(cond, self.thread_env()), np.bool_)
+        return np.broadcast_to(held, self.threads.shape)
+
+    def thread_env(self) -> dict[str, Any]:
+        """Return the coordinates of the threads."""
         x, y, _ = block_extents(self.kernel)
         t = self.threads
-        env: dict[str, Any] = {
-            "thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y),
-        }  # fmt: skip
-        return np.broadcast_to(np.asarray(evaluate(cond, env), np.bool_), t.shape)
+        return {"thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
 
     def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile one side for its lanes."""

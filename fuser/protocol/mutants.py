@@ -10,12 +10,14 @@ from fuser.core.expr import BinOp, Const, Expr, Var, substitute, variables
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
     BulkLoad,
+    ClusterSync,
     CpAsyncArrive,
     For,
     If,
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -129,7 +131,7 @@ class _Maker:
                 yield "wait dropped", without
             case MbarrierWait():
                 yield ("acquire" if self.is_empty(stmt.barrier) else "wait") + " dropped", without
-            case MbarrierArrive():
+            case MbarrierArrive() | MbarrierArriveRemote():
                 what = "release" if self.is_empty(stmt.barrier) else "arrive"
                 yield f"{what} dropped", without
             case CpAsyncArrive() | MbarrierArriveToken():
@@ -142,6 +144,9 @@ class _Maker:
                 yield "fence dropped", without
             case SyncThreads() | NamedBarrier() if self.guards_ring(stmt) and not _met(body, at):
                 yield "barrier dropped", without
+            case ClusterSync(why):
+                yield "cluster barrier dropped", without
+                yield "barrier of a block alone", (*body[:at], SyncThreads(why), *body[at + 1 :])
             case SyncWarp() if at + 1 < len(body) and _arrives(body[at + 1]):
                 yield "convergence dropped", without
             case _:
@@ -183,7 +188,13 @@ class _Maker:
         stmt = body[at]
         changed: Stmt | None = None
         match stmt:
-            case MbarrierWait() | MbarrierArriveExpectTx() | CpAsyncArrive() | MbarrierArrive():
+            case (
+                MbarrierWait()
+                | MbarrierArriveExpectTx()
+                | CpAsyncArrive()
+                | MbarrierArrive()
+                | MbarrierArriveRemote()
+            ):
                 changed = replace(stmt, index=self.next(stmt.barrier, stmt.index))
             case BulkLoad() | TensorLoad() if stmt.dst in self.rings:
                 ring = self.rings[stmt.dst]
@@ -241,7 +252,8 @@ def _inner_of(e: Expr) -> Expr | None:
 
 
 def _arrives(stmt: Stmt) -> bool:
-    return isinstance(stmt, If) and any(isinstance(s, MbarrierArrive) for s in stmt.body)
+    arrivals = MbarrierArrive | MbarrierArriveRemote
+    return isinstance(stmt, If) and any(isinstance(s, arrivals) for s in stmt.body)
 
 
 def _met(body: Body, at: int) -> bool:

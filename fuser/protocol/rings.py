@@ -16,6 +16,7 @@ from fuser.kir.stmts import (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierWait,
     MbarrierWaitToken,
@@ -26,7 +27,10 @@ from fuser.kir.stmts import (
 )
 from fuser.protocol.values import elements_of
 
-ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
+ARRIVALS = (
+    CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveRemote,
+    MbarrierArriveToken,
+)  # fmt: skip
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ENGINE_LOADS = (BulkLoad, TensorLoad)
 PERIODS = 2
