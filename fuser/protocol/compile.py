@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,9 +67,9 @@ from fuser.protocol.program import (
     Read,
 )
 from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, reads
+from fuser.protocol.threads import THREADS, block_threads, thread_env
 from fuser.protocol.values import Compiled, compile_index
 
-THREADS = ("thread", "tx", "ty", "tz")
 BLOCKS = ("bx", "by", "bz")
 LONGEST_UNROLLED = 64
 SAMPLE_COUNTS = (101, 103)
@@ -276,7 +275,9 @@ class Compiler:
         """Compile arrivals at the blocks of a cluster, those of each block together."""
         ranks = substitute(stmt.rank, lets)
         size = self.kernel.cluster_size
-        for rank, lanes in by_rank(ranks, size, self.threads, self.thread_env()):
+        for rank, lanes in by_rank(
+            ranks, size, self.threads, thread_env(self.kernel, self.threads)
+        ):
             weight = int((lanes & mask).sum())
             if weight:
                 at = self.index(stmt.index, lets)
@@ -448,14 +449,8 @@ class Compiler:
 
     def lanes(self, cond: Expr) -> Mask:
         """Return the threads that a condition on threads holds for."""
-        held = np.asarray(evaluate(cond, self.thread_env()), np.bool_)
+        held = np.asarray(evaluate(cond, thread_env(self.kernel, self.threads)), np.bool_)
         return np.broadcast_to(held, self.threads.shape)
-
-    def thread_env(self) -> dict[str, Any]:
-        """Return the coordinates of the threads."""
-        x, y, _ = block_extents(self.kernel)
-        t = self.threads
-        return {"thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
 
     def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile one side for its lanes."""
@@ -494,17 +489,3 @@ class Compiler:
                 self.team, self.team_threads = role.name, role.threads
                 self.sided(role.body, lets, mask & inside)
         self.team, self.team_threads = before
-
-
-def block_extents(kernel: Kernel) -> tuple[int, int, int]:
-    """Return the block's extents."""
-    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
-    if not x * y * z:
-        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
-    return x, y, z
-
-
-def block_threads(kernel: Kernel) -> int:
-    """Return the number of threads."""
-    x, y, z = block_extents(kernel)
-    return x * y * z

@@ -14,12 +14,13 @@ from fuser.core.expr import Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
 from fuser.kir.stmts import Roles, SyncThreads
 from fuser.protocol.clusters import placed
-from fuser.protocol.compile import Compiler, block_threads
+from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
 from fuser.protocol.rings import PERIODS, Ring, find_rings, find_trip_loops
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
+from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
 
 WARP = 32

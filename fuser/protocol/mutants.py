@@ -235,20 +235,23 @@ class _Maker:
             first = substitute(stmt.parity, {name: Const(0) for name in variables(stmt.parity)})
             stuck = replace(stmt, parity=first)
             yield "phase not carried", (*body[:at], stuck, *body[at + 1 :])
-        inner = _inner_of(stmt.value) if isinstance(stmt, Let) else None
+        inner = self.inner_of(stmt.value) if isinstance(stmt, Let) else None
         if isinstance(stmt, Let) and inner is not None:
             if any(isinstance(s, MbarrierWait) for s in walk_stmts(body[at:])):
                 only = replace(stmt, value=inner)
                 yield "phase not carried over the outer loop", (*body[:at], only, *body[at + 1 :])
 
-
-def _inner_of(e: Expr) -> Expr | None:
-    """Return the inner of two trips counted together, ``outer * trips + inner``."""
-    match e:
-        case BinOp("+", BinOp("*", Var(), _), Var() as inner):
-            return inner
-        case _:
-            return None
+    def inner_of(self, e: Expr) -> Expr | None:
+        """Return the inner of two trips counted together, ``outer * trips + inner``."""
+        loops = {s.var for s in walk_stmts(self.kernel.body) if isinstance(s, For)}
+        match e:
+            case BinOp("+", BinOp("*", Var(outer), _), Var(name) as inner) if {
+                outer,
+                name,
+            } <= loops:
+                return inner
+            case _:
+                return None
 
 
 def _arrives(stmt: Stmt) -> bool:
