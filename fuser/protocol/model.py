@@ -26,6 +26,8 @@ from fuser.protocol.values import Compiled
 WARP = 32
 OUTER, INNER = "outer trips", "inner trips"
 MOST_LEVELS = 2
+MOST_BLOCKS = 2
+"""Blocks of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ def analyse(kernel: Kernel) -> Analysis | None:
     """Return the pipeline of a kernel; None when it has none."""
     if not kernel.barriers:
         return None
+    if kernel.cluster_size > MOST_BLOCKS:
+        raise Unsupported(
+            f"a cluster of {kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} are few "
+            "enough to explore"
+        )
     rings = find_rings(kernel)
     loops = find_trip_loops(kernel, rings)
     return Analysis(kernel, rings, loops, trip_sizes(kernel, loops), depth(kernel, loops))
