@@ -30,7 +30,6 @@ from fuser.core.expr import (
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
-from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
     ClusterSync,
@@ -47,7 +46,6 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
-    Store,
     SyncThreads,
     SyncWarp,
     TensorLoad,
@@ -74,6 +72,7 @@ from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, releas
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
+from fuser.passes.thread_copies import thread_copies
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -377,7 +376,9 @@ class RingLowering:
         by_engine = {n for n, p in plans.items() if p.engine != "threads"}
         by_hand = {n for n, p in plans.items() if p.engine == "threads"}
         issue = self.engine_copies(nodes, by_engine, stage, scope)
-        manual = self.thread_copies(nodes, by_hand, scope)
+        manual = thread_copies(
+            self.state, {n: plans[n] for n in by_hand}, nodes, self.writers(), scope
+        )
         rest = tuple(n for n in self.kept(nodes, set(plans)))
         others = self.body(rest, scope) if rest else ()
         result: list[Stmt] = [*manual, *others]
@@ -417,7 +418,7 @@ class RingLowering:
             plan = self.plans()[node.tensor]
             boxes: Expr = Const(1)
             for loop in path:
-                if loop.parallel is not ParallelType.tma:
+                if not (loop.parallel is ParallelType.tma or loop.parallel.is_parallel):
                     boxes = boxes * loop.extent
             env = {f"a{j}": e for j, e in enumerate(node.loops)}
             inside = substitute(plan.guard, env)
@@ -480,50 +481,6 @@ class RingLowering:
             (source,) = self.state.nest.graph.operand_names(name)
             copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
         return guarded(guard, (copy,), scope.facts)
-
-    def thread_copies(
-        self, nodes: tuple[NestNode, ...], names: set[str], scope: Scope
-    ) -> tuple[Stmt, ...]:
-        """Return loops in which all writers copy boxes that the engine cannot."""
-        result: list[Stmt] = []
-        for node in nodes:
-            if isinstance(node, Loop):
-                inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
-                body = self.thread_copies(node.body, names, inner)
-                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
-                    result += body
-                else:
-                    result.append(For(node.var, node.extent, body, node.unroll))
-            elif isinstance(node, Compute) and node.tensor in names:
-                result.append(self.thread_copy(node, scope))
-        return tuple(result)
-
-    def thread_copy(self, node: Compute, scope: Scope) -> Stmt:
-        """Return the loop over the elements of a box, shared out among the writers."""
-        name, plan = node.tensor, self.plans()[node.tensor]
-        graph, ts = self.state.nest.graph, self.state.nest.schedule.tensors[name]
-        (source,) = graph.operand_names(name)
-        numel = 1
-        digits: dict[int, Expr] = {}
-        e = Var(self.state.fresh("e"))
-        for j in reversed(plan.axes):
-            extent = simplify(ts.domain.loop[j].extent, scope.facts)
-            assert isinstance(extent, Const)
-            digits[j] = (e // numel) % extent
-            numel *= extent.value
-        facts = scope.facts.with_range(e.name, Const(numel))
-        loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
-        env = {f"a{j}": at for j, at in enumerate(loops)}
-        guard = substitute(plan.guard, env)
-        held = facts.with_guard(guard)
-        dtype = graph.value(source).dtype
-        value = Element(source, simplify(substitute(plan.source, env), held), dtype)
-        store = Store(name, buffer_index(ts, loops, held), value)
-        first = ZERO if scope.team is None else scope.team.first
-        return For(
-            e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
-            THREAD - first, Const(self.writers()),
-        )  # fmt: skip
 
 
 def producer_threads(kind: WarpSpecialized) -> int:

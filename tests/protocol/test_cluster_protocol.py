@@ -67,5 +67,5 @@ def test_the_story_names_blocks():
     assert verdict.model is not None
     assert verdict.fault is not None
     story = "\n".join(tell(verdict.model, verdict.fault))
-    assert "warp 2 of block 1 waits on x_cache_empty of block 1[0]" in story
+    assert "warp 2 of block 1 waits on x_cache_empty[0] of block 1" in story
     assert "issues a copy into stage 0 of b_cache of block 1 for trip 0" in story

@@ -185,6 +185,31 @@ def test_a_load_without_stages_is_multicast_too():
     assert MbarrierArriveRemote not in found
 
 
+def test_trips_may_be_outside_of_the_blocks():
+    """The cluster axis lies right of the position: inside the fill, where it is no loop."""
+    with FusionDefinition() as fd:
+        x, b = tensor(fd, 2, DataType.Float), tensor(fd, 1, DataType.Float)
+        y = x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1])
+        fd.add_output(y)
+    caches = [staged(t, L.tma) for t in (x, b)]
+    y.split(0, 2)
+    y.split(2, 128)
+    y.reorder({2: 0})  # trip, cluster, block of it, element
+    fd.sched.transform_like(y, caches)
+    y.axis(3).parallelize(P.block_x)
+    for cache in caches:
+        cache.axis(3).parallelize(P.tma)
+    for t in (y, *caches):
+        t.axis(1).parallelize(P.grid_x)
+        t.axis(2).parallelize(P.cluster_x)
+    for cache in caches:
+        buffered(cache, y, 1, Choices(stages=2))
+    inputs = [np.ones((5, 700), "f4"), np.arange(700, dtype="f4")]
+    (got,) = fd.manual_execute(inputs, backend="interpret")
+    np.testing.assert_array_equal(got, inputs[0] + inputs[1])
+    assert "tensor_load_multicast(b_cache" in emit(kernel_of(fd, *inputs))
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rings.families import DEPTH, Choices, groups_map, groups_sum
+from rings.families import DEPTH, Choices, groups_map
 
 from fuser import FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
@@ -137,7 +137,7 @@ def test_stages_of_a_slice_hold_inner_loops(turns: bool):
         fd = rows(WarpSpecialized(P.block_y, None, 2), columns=64)
     text = text_of(fd, 300, 64)
     nbytes = 32 * DEPTH * 4 * (2 if turns else 4)
-    assert f"mbarrier_arrive_expect_tx(x_cache_full + " in text
+    assert "mbarrier_arrive_expect_tx(x_cache_full + " in text
     assert f", {nbytes});" in text, text
     x = np.random.default_rng(0).integers(-9, 10, (300, 64)).astype(np.float32)
     (s,) = fd.manual_execute([x], backend="interpret")
