@@ -111,7 +111,7 @@ def shared_by_cluster(
     axes = [j for j, axis in enumerate(ts.domain.loop) if axis.parallel.is_cluster]
     free = tuple(j for j in axes if f"a{j}" not in used)
     own = [ts.domain.loop[j].parallel for j in axes if j not in free]
-    extents = dict(zip(CLUSTER, cluster_extents(launch), strict=True))
+    extents: dict[ParallelType, int] = dict(zip(CLUSTER, cluster_extents(launch), strict=True))
     along = [kind for kind in CLUSTER if kind not in own and extents[kind] > 1]
     if not along:
         return None, ()

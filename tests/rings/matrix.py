@@ -39,6 +39,7 @@ BASES = (
     Cell("groups_sum", (L.tma,), type="pingpong"),
 )
 """The seed's seven families, variants apart."""
+MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 
 
 def whole() -> tuple[Cell, ...]:
@@ -102,11 +103,10 @@ def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
     distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES]
     dtypes, edges = itertools.cycle(DTYPES), itertools.cycle(EDGES)
     bindings, tiles = itertools.cycle((*BINDINGS, P.serial)), itertools.cycle(TILES[:2])
-    base = Cell("multicast", (L.tma, L.tma))
     for blocks, (stages, prefetch), kind in itertools.product((2, 4), distances, types):
         for trips in TRIPS:
             cell = replace(
-                base, cluster=blocks, stages=stages, prefetch=prefetch, type=kind, trips=trips,
+                MULTICAST, cluster=blocks, stages=stages, prefetch=prefetch, type=kind, trips=trips,
                 dtype=next(dtypes), variant=next(bindings), edge=next(edges),
                 tile=512 if kind == "ws-regs" else next(tiles),
             )  # fmt: skip
