@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fuser.api.fallback import tell_fallbacks
 from fuser.api.listen import LISTENERS, build_observed, run_observed
 from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
@@ -40,6 +41,8 @@ class Compiled:
         Row lengths that are part of the class; None until the first call.
     inner
         Sizes whose divisibility is part of the class.
+    told
+        Classes of which the user has been told that they make runs slower.
     """
 
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
@@ -47,6 +50,14 @@ class Compiled:
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: frozenset[str] | None = None
     inner: frozenset[str] | None = None
+    told: set[ShapeClass] = field(default_factory=set[ShapeClass])
+
+    def is_news(self, cls: ShapeClass) -> bool:
+        """Whether the user, in whatever thread, has not been told of a class; from now on he is."""
+        with self.lock:
+            known = cls in self.told
+            self.told.add(cls)
+            return not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +118,13 @@ def execute(
     call = bind(fd, inputs, manual)
     where = choose_backend(backend, list(call.views.values()), device)
     program = program_of(fd, call, manual)
+    compiled = compiled_of(fd, manual)
+    if any(k.fallbacks for k in program.kernels) and compiled.is_news(call.cls):
+        tell_fallbacks(program, call.views, call.env)
 
     def run() -> list[Any]:
         if where == "interpret":
             return interpret(program, call.env, call.views, call.scalars)
-        compiled = compiled_of(fd, manual)
         return run_cuda(
             compiled, call.cls, program, call.env, call.views, call.scalars, stream, device
         )

@@ -175,8 +175,10 @@ def segment_layouts(build: Build, part: Segment) -> dict[str, Layout]:
         if value.op != "input":
             continue
         if value.name in given:
-            strides, aligned = build.strides[value.name], given[value.name].aligned_bytes
-            layouts[value.name] = Layout(value.shape, strides, "in", aligned)
+            strides, known = build.strides[value.name], given[value.name]
+            layouts[value.name] = Layout(
+                value.shape, strides, "in", known.aligned_bytes, far=known.far
+            )
         else:
             layouts[value.name] = Layout(value.shape, contiguous_strides(value.shape), "in")
     for output in part.graph.outputs:

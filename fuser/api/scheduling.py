@@ -269,15 +269,11 @@ class Scheduling:
                 f"circular_buffer: defined by {self.fd.hand.graph.value(self.name).op}; needed a "
                 "copy made by cache_after"
             )
-        ahead = number_of_stages - 1 if prefetch_distance is None else prefetch_distance
-        if ahead < 0:
-            ahead += number_of_stages
-        ts.circular = CircularBuffer(number_of_stages, ahead, type)
         if ts.position == 0:
-            ts.circular = None
             raise ScheduleError(
                 "circular_buffer: compute-at position 0; inline it inside the loop first"
             )
+        ts.circular = CircularBuffer.of(number_of_stages, prefetch_distance, type)
         if not 1 <= ts.stage_position <= ts.position:
             at, ts.circular = ts.stage_position, None
             raise ScheduleError(
@@ -310,6 +306,11 @@ class Scheduling:
                 "or a tensor that a directive named"
             )
         ts.position = position
+        if ts.circular is not None and not 1 <= ts.stage_position <= position:
+            raise ScheduleError(
+                f"inline_at: position {position}, and it is circular-buffered with "
+                f"{ts.circular.stages} stages; at least {max(1, ts.stage_position)} is needed"
+            )
         self._check_inlined(consumer.name)
 
     def _check_inlined(self, consumer: str) -> None:

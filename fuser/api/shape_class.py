@@ -27,6 +27,7 @@ from fuser.fusion.graph import FusionGraph
 from fuser.fusion.shapes import stride_var
 from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import IndexType
+from fuser.kir.tensor_map import MAX_COORDINATE
 from fuser.passes.layout import contiguous_strides
 from fuser.runtime.arrays import ArrayView
 
@@ -37,10 +38,21 @@ INDEX_LIMIT = 2**31 - 2**21
 
 @dataclass(frozen=True, slots=True)
 class InputClass:
-    """Layout pattern of one input: strides over size and stride variables, alignment in bytes."""
+    """Layout pattern of one input.
+
+    Attributes
+    ----------
+    strides
+        Over size and stride variables.
+    aligned_bytes
+        Power of two, at most 16, that divides its address.
+    far
+        An extent is larger than the coordinates of a tensor map.
+    """
 
     strides: tuple[Expr, ...]
     aligned_bytes: int
+    far: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +92,8 @@ def classify(
     largest = 0
     for name, view in views.items():
         strides = stride_pattern(name, view, graph.value(name).shape, env)
-        inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT))))
+        far = max(view.shape, default=0) > MAX_COORDINATE
+        inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT), far)))
         span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
         largest = max(largest, span)
     fixed = tuple(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from fuser.cli import show
+from fuser.cli import pictures, show
 from fuser.cli.check_matrix import run_matrix
 from fuser.cli.command import Command
 from fuser.cli.recorder import Record
 from fuser.cli.script import complain, run_script
+from fuser.core.errors import OptionError
 from fuser.protocol.story import tell
 from fuser.protocol.verdict import Verdict, check
 
@@ -23,8 +25,12 @@ def configure(part: ArgumentParser) -> None:
         "--matrix", action="store_true",
         help="check every form of pipeline this package makes, and their mutants",
     )  # fmt: skip
+    part.add_argument(
+        "--timeline", metavar="OUT",
+        help="draw how the first wrong pipeline goes wrong: an .svg, or a .png by matplotlib",
+    )  # fmt: skip
     part.add_argument("file", metavar="FILE.py", nargs="?")
-    part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+    part.set_defaults(arguments=[])
 
 
 def execute(args: Namespace) -> int:
@@ -32,6 +38,10 @@ def execute(args: Namespace) -> int:
     if args.matrix:
         return run_matrix()
     err = show.console(stderr=True)
+    try:
+        pictures.check(args.timeline)
+    except OptionError as error:
+        return complain(err, "check", str(error))
     if args.file is None:
         return complain(err, "check", "needs FILE.py or --matrix")
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
@@ -41,7 +51,10 @@ def execute(args: Namespace) -> int:
         return complain(
             err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
         )
-    return outcome.status or int(not all(v.ok for v in verdicts))
+    status = outcome.status or int(not all(v.ok for v in verdicts))
+    if args.timeline and verdicts:
+        return pictures.write_counterexample(Path(args.timeline), verdicts, err) or status
+    return status
 
 
 def judge(out: Console, record: Record) -> list[Verdict]:
@@ -88,5 +101,9 @@ def sentence(verdict: Verdict) -> str:
 
 
 COMMAND = Command(
-    "check", "prove that the pipelines of a script's fusions are right", execute, configure
+    "check",
+    "prove that the pipelines of a script's fusions are right",
+    execute,
+    configure,
+    "Arguments after -- are passed to the script.",
 )

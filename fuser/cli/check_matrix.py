@@ -21,7 +21,7 @@ from fuser.protocol.model import analyse, exact_model
 from fuser.protocol.mutants import mutants
 from fuser.protocol.verdict import FEW_TRIPS, LAST_TILE_CUT, check
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
-from fuser.schedule.kinds import LoadStoreOpType
+from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
 Build: TypeAlias = Callable[
     [LoadStoreOpType, int, int | None, CircularBufferType], FusionDefinition
@@ -49,17 +49,19 @@ class Family:
     every_prefetch: bool = True
     rank: int = 1
     tensors: int = 1
+    groups: int = 1
+    shape: tuple[int, ...] = ()
 
     def configurations(self) -> Iterator[tuple[int, int]]:
         """Yield stages and prefetch distance."""
-        for stages in range(1, self.stages + 1):
+        for stages in range(self.groups, self.stages + 1, self.groups):
             for prefetch in range(0 if self.every_prefetch else stages - 1, stages):
                 yield stages, prefetch
 
     def kernel(self, stages: int, prefetch: int) -> Kernel:
         """Return the kernel of one configuration."""
         fd = self.build(self.load, stages, prefetch, self.form)
-        inputs: list[Any] = [np.zeros((512,) * self.rank, "f4")] * self.tensors
+        inputs: list[Any] = [np.zeros(self.shape or (512,) * self.rank, "f4")] * self.tensors
         (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
         return kernel
 
@@ -103,6 +105,22 @@ def _specialized() -> Iterator[Family]:
     yield Family(f"{name}, four consumer warps", wide, LOAD.bulk, SPECIAL, 4, False)
     yield Family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk, SPECIAL, 4, False)
     yield _rows(f"{name}, stages carried over rows", LOAD.tma, SPECIAL, 3)
+    yield from _groups()
+
+
+def _groups() -> Iterator[Family]:
+    """Two consumer groups: with stages of their own, and taking turns around loops of trips."""
+    for turns in (False, True):
+        form = WarpSpecialized(ParallelType.block_y, None, 3, turns)
+        name = "two consumer groups" + (", ping-pong" if turns else " with their own stages")
+        most, groups = (EXPLORED_STAGES, 1) if turns else (MOST_STAGES, 2)
+        for trips in (2, 3) if turns else (1, 2, 3):  # a single trip needs no turns
+            build = partial(pipelines.ring_groups, trips=trips)
+            yield Family(
+                f"{name}, rounds of {trips} trips", build, LOAD.tma, form,
+                most if trips < 3 else EXPLORED_STAGES, False, 2, groups=groups,
+                shape=(512, 16 * trips),
+            )  # fmt: skip
 
 
 def _rows(name: str, load: LoadStoreOpType, form: CircularBufferType, most: int) -> Family:

@@ -10,7 +10,7 @@ from rich.console import Console
 from fuser.api.definition import FusionDefinition
 from fuser.api.listen import listening, title_of
 from fuser.api.listing import DEFAULT_ARCH
-from fuser.cli import show
+from fuser.cli import pictures, show
 from fuser.cli.command import Command
 from fuser.cli.made_up import compile_for_made_up_inputs
 from fuser.cli.recorder import Record
@@ -28,9 +28,13 @@ TITLES: dict[Stage, str] = {
 }  # fmt: skip
 
 
+TIMELINE_HELP = "draw the circular buffers over time instead: an .svg, or a .png by matplotlib"
+
+
 def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``explain``."""
     part.add_argument("--html", metavar="OUT", help="write one self-contained page instead")
+    part.add_argument("--timeline", metavar="OUT", help=TIMELINE_HELP)
     part.add_argument(
         "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
     )
@@ -47,6 +51,7 @@ def execute(args: Namespace) -> int:
     err = show.console(stderr=True)
     try:
         stages = parse_stages(args.stages, "--stages")
+        pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "explain", str(error))
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
@@ -57,6 +62,8 @@ def execute(args: Namespace) -> int:
     if not records:
         what = "defines no fusion; needed a FusionDefinition or a call of a @fuse function"
         return status or complain(err, args.file, what)
+    if args.timeline:
+        return status or pictures.write_timelines(Path(args.timeline), records, err)
     for record in records:
         if record.program is not None:
             record.compile(args.arch)
@@ -114,7 +121,7 @@ def print_stage(out: Console, snapshots: tuple[Snapshot, ...]) -> None:
 
 def write_page(path: Path, file: str, arch: str, records: list[Record], err: Console) -> int:
     """Write the page; its fusions are chapters."""
-    chapters = [Chapter(record.trace, run_text(record)) for record in records]
+    chapters = [Chapter(r.trace, run_text(r), pictures.inline(r, n)) for n, r in enumerate(records)]
     text = page(Path(file).name, arch, chapters, TITLES, lambda name: template(name).render)
     try:
         path.write_text(text)

@@ -95,6 +95,36 @@ def ring_sum(
     return fd
 
 
+def ring_groups(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    trips: int = 1,
+    groups: int = 2,
+) -> FusionDefinition:
+    """``s = sum(x, 1)``: 32 rows a consumer group, columns in `trips` trips (-1: any number)."""
+    width = 16
+    with FusionDefinition() as fd:
+        columns = -1 if trips < 0 else trips * width
+        x = fd.define_tensor(shape=[-1, columns], contiguity=[True, True])
+        s = fd.ops.sum(x, [1])
+        fd.add_output(s)
+    cache = _cached(x, load)
+    for t in (s, cache):
+        t.split(0, 32)
+        t.split(0, groups)
+        t.split(3, width)
+        t.reorder({3: 2, 2: 3})  # round, group, trip, row, column
+        t.axis(1).parallelize(ParallelType.block_y)
+    s.axis(3).parallelize(ParallelType.block_x)
+    for axis in (3, 4):
+        cache.axis(axis).parallelize(ParallelType.tma)
+    cache.inline_at(s, 3)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
 def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:
     cache = cast("Tensor", x.cache_after(load))
     cache.set_memory_type(MemoryType.shared)

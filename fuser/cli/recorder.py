@@ -20,6 +20,8 @@ class Record:
 
     Attributes
     ----------
+    sizes
+        Sizes and strides of the call it was compiled for.
     program
         None when the compilation failed.
     build_seconds
@@ -32,6 +34,7 @@ class Record:
 
     fd: FusionDefinition
     trace: Trace
+    sizes: Mapping[str, int]
     program: Program | None = None
     build_seconds: float = 0.0
     seconds: list[float] = field(default_factory=list[float])
@@ -58,7 +61,7 @@ class Recorder:
         self, fd: FusionDefinition, sizes: Mapping[str, int]
     ) -> Callable[[str, object], None]:
         """Begin a record."""
-        record = Record(fd, Trace(title_of(fd), shapes_text(fd, sizes)))
+        record = Record(fd, Trace(title_of(fd), shapes_text(fd, sizes)), dict(sizes))
         self.records.append(record)
         return record.trace.observe
 

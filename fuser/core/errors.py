@@ -1,4 +1,4 @@
-"""Every exception the package raises on purpose.
+"""Every exception the package raises on purpose, and what it warns of.
 
 Message form: ``<object>: <what, with values>; <what was needed>``. When the user's line is
 known it is the first line of the text, so an editor can jump to it.
@@ -63,3 +63,7 @@ class ResultMismatchError(FuserError):
 
 class OptionError(FuserError):
     """An environment variable or a command line asks for something that does not exist."""
+
+
+class FallbackWarning(UserWarning):
+    """Inputs made a run take a slower kernel than its schedule asked for; results are the same."""

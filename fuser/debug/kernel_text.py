@@ -35,6 +35,11 @@ def to_text(kernel: Kernel) -> str:
         f"  shared {s.name}: {s.dtype.short}[{s.numel}]  # {s.nbytes} bytes" for s in kernel.shared
     ]
     lines += [f"  shared {b.name}: {b.size} mbarriers" for b in kernel.barriers]
+    lines += [
+        f"  ring {r.name}: {r.stages} stages of {', '.join(r.arrays)}, {r.prefetch} trips ahead, "
+        f"{r.kind}  # {', '.join(name for name in (r.full, r.empty) if name)}"
+        for r in kernel.rings
+    ]
     return "\n".join([*lines, *_body(kernel.body, 1)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TypeAlias
 
@@ -22,10 +22,17 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One fusion: what was recorded of it, and a few words about its runs."""
+    """One fusion: what was recorded of it, and a few words about its runs.
+
+    Attributes
+    ----------
+    pictures
+        By kernel, an SVG element that stands above its stages.
+    """
 
     trace: Trace
     note: str
+    pictures: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Page:
@@ -47,7 +54,10 @@ class Page:
         """Print a fusion: a row of columns for each kernel."""
         trace = chapter.trace
         kernels = trace.kernels or (None,)
-        rows = [self.row(number, k, trace, kernel) for k, kernel in enumerate(kernels)]
+        rows = [
+            self.row(number, k, trace, kernel, chapter.pictures.get(kernel or "", ""))
+            for k, kernel in enumerate(kernels)
+        ]
         return self.part(
             "chapter",
             id=f"fusion{number}",
@@ -56,8 +66,8 @@ class Page:
             rows="\n".join(rows),
         )
 
-    def row(self, number: int, k: int, trace: Trace, kernel: str | None) -> str:
-        """Print the columns of one kernel."""
+    def row(self, number: int, k: int, trace: Trace, kernel: str | None, picture: str) -> str:
+        """Print the picture and the columns of one kernel."""
         names = frozenset(_names(trace))
         columns: dict[Stage, str] = {}
         for stage in STAGES:
@@ -71,6 +81,7 @@ class Page:
             id=f"fusion{number}kernel{k}",
             name=escape(kernel or ""),
             schedule=escape(trace.schedules.get(kernel or "", "")),
+            picture=self.part("picture", svg=picture) if picture else "",
             columns="\n".join((stack, *columns.values())),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ def check_kernel(
     launch = replace(launch, tensors=tensors)
     try:
         with np.errstate(all="ignore"):
-            _run(launch, _choose_blocks(launch, blocks, rng), rng)
+            warps = Warps.of(launch, _choose_blocks(launch, blocks, rng))
+            interleave(warps.machine, warps.programs, rng)
+            warps.finish()
     except ProtocolError as error:
         raise ProtocolError(f"{error} (seed {seed})") from error
     return {
@@ -87,29 +89,50 @@ def _choose_clusters(
     return np.sort(np.concatenate(([0, total - 1][:chosen], inner)).astype(np.int64))
 
 
-def _run(launch: Launch, ids: NDArray[np.int64], rng: np.random.Generator) -> None:
-    kernel = launch.kernel
-    machine = Machine(
-        kernel.name,
-        launch.block,
-        ids.size,
-        {**launch.tensors, **launch.shared(ids.size)},
-        narrow_index=kernel.index == "i32",
-        track_registers=True,
-        interleaved=True,
-        barriers=launch.mbarriers(ids.size),
-        maps=launch.maps,
-        cluster=kernel.cluster,
-    )
-    agents = list(_warps(launch, ids))
-    holds_data = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}
-    machine.monitor = monitor = RaceMonitor(machine, agents, holds_data)
-    machine.order = monitor.order
-    interleave(machine, {a.name: run_body(kernel.body, machine, a) for a in agents}, rng)
-    monitor.check_exit()
-    while machine.flights:
-        machine.land(next(f for f in machine.flights if f.may_land()))
-    check_balance(machine)
+@dataclass(frozen=True, slots=True)
+class Warps:
+    """The warps of some blocks of a launch, about to begin, and the machine they act on.
+
+    Attributes
+    ----------
+    programs
+        By agent; advancing one runs its current statement.
+    """
+
+    machine: Machine
+    monitor: RaceMonitor
+    agents: tuple[Agent, ...]
+    programs: dict[str, Iterator[Wait]]
+
+    @classmethod
+    def of(cls, launch: Launch, ids: NDArray[np.int64]) -> Warps:
+        """Return the warps of blocks `ids`, watched for races."""
+        kernel = launch.kernel
+        machine = Machine(
+            kernel.name,
+            launch.block,
+            ids.size,
+            {**launch.tensors, **launch.shared(ids.size)},
+            narrow_index=kernel.index == "i32",
+            track_registers=True,
+            interleaved=True,
+            barriers=launch.mbarriers(ids.size),
+            maps=launch.maps,
+            cluster=kernel.cluster,
+        )
+        agents = tuple(_warps(launch, ids))
+        holds = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}
+        machine.monitor = monitor = RaceMonitor(machine, agents, holds)
+        machine.order = monitor.order
+        programs = {a.name: run_body(kernel.body, machine, a) for a in agents}
+        return cls(machine, monitor, agents, programs)
+
+    def finish(self) -> None:
+        """Raise `ProtocolError` where blocks must not end like this; let all copies land."""
+        self.monitor.check_exit()
+        while self.machine.flights:
+            self.machine.land(next(f for f in self.machine.flights if f.may_land()))
+        check_balance(self.machine)
 
 
 def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:

@@ -14,6 +14,7 @@ from fuser.core.errors import VerifyError
 from fuser.core.expr import ONE, ZERO, Const, Expr
 from fuser.core.hardware import MAX_CLUSTER
 from fuser.core.unroll import Unroll
+from fuser.kir.fallback import Fallback
 from fuser.kir.tensor_map import TensorMapParam
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRID_1", "BarrierArray", "Context", "IndexType", "Kernel", "Mode", "Param", "Render",
-    "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam", "Unroll",
-    "walk_stmts",
+    "Ring", "ScalarParam", "SharedArray", "SizeParam", "Stmt", "TensorMapParam", "TensorParam",
+    "Unroll", "walk_stmts",
 ]  # fmt: skip
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -104,6 +105,31 @@ class BarrierArray:
         return self.size * self.nbytes_each
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What arrays and barriers of a circular buffer are to each other, for those who show it.
+
+    Attributes
+    ----------
+    arrays
+        Shared arrays of `stages` equal parts, filled in the same trip.
+    prefetch
+        Trips that the copies run ahead.
+    kind
+        Its type and options in words.
+    full, empty
+        Barrier arrays that complete when a stage is full or free; an empty name: there is none.
+    """
+
+    name: str
+    arrays: tuple[str, ...]
+    stages: int
+    prefetch: int
+    kind: str
+    full: str
+    empty: str = ""
+
+
 class Stmt(abc.ABC):
     """One kernel-IR statement.
 
@@ -162,6 +188,10 @@ class Kernel:
         Second argument of ``__launch_bounds__``; 0 leaves it out.
     barriers
         Arrays of mbarriers in shared memory.
+    rings
+        Which arrays and barriers are circular buffers.
+    fallbacks
+        Copies that the shape class does not allow to be made as asked.
     """
 
     name: str
@@ -174,6 +204,8 @@ class Kernel:
     header: tuple[str, ...] = ()
     min_blocks: int = 0
     barriers: tuple[BarrierArray, ...] = ()
+    rings: tuple[Ring, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
     cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property

@@ -168,11 +168,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class WarpRoles:
-    """Two groups of warps run concurrently: `producer` fills, `consumer` computes."""
+    """Two groups of warps run concurrently: `producer` fills, `consumer` computes.
+
+    Attributes
+    ----------
+    serves
+        Variable of the producer's loop over consumer groups, if any.
+    """
 
     ring: Ring
     producer: tuple[NestNode, ...]
     consumer: tuple[NestNode, ...]
+    serves: str = ""
 
 
 RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release | TakeTurn | PassTurn

@@ -18,12 +18,14 @@ from fuser.nest.nodes import (
     NestNode,
     PassTurn,
     Release,
+    Ring,
     RingVerb,
     Sync,
     TakeTurn,
     WarpRoles,
     children,
 )
+from fuser.schedule.circular import Pipelined, WarpSpecialized
 
 
 def to_text(nest: LoopNest) -> str:
@@ -40,6 +42,8 @@ def _print(body: tuple[NestNode, ...], depth: int, lines: list[str]) -> None:
             for role, inner in (("producer", node.producer), ("consumer", node.consumer)):
                 lines.append("  " * (depth + 1) + f"role {role}:")
                 _print(inner, depth + 2, lines)
+        elif isinstance(node, InitRing | InvalRing):
+            lines += ["  " * (depth + 1) + text for text in _each_stage(node)]
         else:
             for nested in children(node):
                 _print(nested, depth + 1, lines)
@@ -67,25 +71,51 @@ def line(node: NestNode) -> str:
 
 
 def verb(node: RingVerb) -> str:
-    """Return a verb of a circular buffer with what it is for."""
+    """Return a verb of a circular buffer, with the barrier it uses and what for."""
     ring = node.ring
     match node:
         case InitRing():
             names = ", ".join(ring.tensors)
-            return f"pre-prologue: init {ring.name}[{ring.buffer.stages}]  # barriers of {names}"
+            return f"pre-prologue: for s in [0, {ring.buffer.stages})  # barriers of {names}"
         case InvalRing():
-            return f"post-epilogue: inval {ring.name}[{ring.buffer.stages}]"
+            why = "behind a barrier of the block: nobody waits any more"
+            return f"post-epilogue: for s in [0, {ring.buffer.stages})  # {why}"
         case Acquire(_, trip):
-            return f"acquire {ring.name}[{trip}]  # until the stage is free"
+            why = (
+                "waits on empty: the stage is free"
+                if "empty" in barriers(ring)
+                else "free since the barrier of the block a trip before"
+            )
+            return f"acquire {ring.name}[{trip}]  # {why}"
         case Fill(_, trip):
-            return f"fill {ring.name}[{trip}]"
+            return f"fill {ring.name}[{trip}]  # arrives on full, which its copies complete"
         case Await(_, trip):
-            return f"await {ring.name}[{trip}]  # until the stage is full"
+            return f"await {ring.name}[{trip}]  # waits on full: the stage has been filled"
         case Release(_, trip):
-            return f"release {ring.name}[{trip}]  # this thread has read it"
+            how = "arrives on empty" if "empty" in barriers(ring) else "a barrier of the block"
+            return f"release {ring.name}[{trip}]  # {how}: the stage has been read"
         case TakeTurn(_, turn):
-            return f"take turn {turn} of {ring.name}  # the group before has run its loop"
+            return f"take turn {turn} of {ring.name}  # waits on turn: the group before is through"
         case PassTurn():
-            return f"pass the turn of {ring.name}"
+            return f"pass the turn of {ring.name}  # arrives on the next group's turn"
         case _:
             assert_never(node)
+
+
+def barriers(ring: Ring) -> dict[str, str]:
+    """Return the barriers of each stage of a ring, and when they complete."""
+    purpose = {"full": "completes once a round, when the stage has been filled"}
+    kind = ring.buffer.type
+    if not isinstance(kind, Pipelined) or kind.war == "mbarrier":
+        purpose["empty"] = "completes once a round, when the stage has been read"
+    return purpose
+
+
+def _each_stage(node: InitRing | InvalRing) -> list[str]:
+    kind = node.ring.buffer.type
+    purpose = {f"{name}[s]": why for name, why in barriers(node.ring).items()}
+    if isinstance(kind, WarpSpecialized) and kind.ping_pong:
+        purpose["turn of each group"] = "completes when the group before has run its loop"
+    if isinstance(node, InvalRing):
+        return [f"inval {name}" for name in purpose]
+    return [f"init {name}  # {why}" for name, why in purpose.items()]

@@ -26,7 +26,8 @@ def check_shared(kernel: Kernel, schedule: Schedule) -> None:
     buffer, names = max(rings.items(), key=lambda item: sum(nbytes[name] for name in item[1]))
     stage = sum(nbytes[name] for name in names) // buffer.stages
     fits = stages_that_fit(stage, buffer.stages, needed, available)
-    advice = f"{fits} stages fit" if fits else "not one stage fits, so smaller tiles are needed"
+    some = f"{fits} stage fits" if fits == 1 else f"{fits} stages fit"
+    advice = some if fits else "not one stage fits, so smaller tiles are needed"
     raise ScheduleError(
         f"{', '.join(names)}: circular-buffered with {buffer.stages} stages of {stage} bytes, in "
         f"all {text}, where {advice}"

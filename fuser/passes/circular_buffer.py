@@ -121,6 +121,11 @@ def check_buffered(nest: LoopNest, name: str) -> None:
             f"{name}: circular-buffered, but copies {sources[0].name}, which this kernel computes; "
             "needed an input"
         )
+    if ts.load.is_async_proxy and sources[0].op != "input":
+        raise ScheduleError(
+            f"{name}: loaded by {ts.load.name}, but copies {sources[0].name}, which is computed by "
+            f"{sources[0].op} and lies in no memory; needed an input, or LoadStoreOpType.set"
+        )
 
 
 def check_agreement(members: dict[str, CircularBuffer]) -> None:
@@ -277,7 +282,8 @@ class _Cloner:
             produce, consume = groups.in_turn(produce), groups.each(consume)
         # With their registers given away, producers cannot run what follows; else all threads do.
         handed = hands_over(ring)
-        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume)
+        serves = "" if groups is None else groups.serves
+        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume, serves)
         return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
 
     def inner_variable(self, ring: Ring) -> str:

@@ -7,12 +7,13 @@ not a multiple of 16 bytes, say) becomes an `obstacle`, and all threads copy ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, TypeAlias
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import (
+    ONE,
     TRUE,
     ZERO,
     BinOp,
@@ -33,7 +34,10 @@ from fuser.core.simplify import (
     prove_equal,
     simplify,
 )
-from fuser.kir.tensor_map import TensorMapParam, require_encodable
+from fuser.fusion.attrs import InputAttrs
+from fuser.fusion.shapes import stride_var
+from fuser.kir.fallback import Obstacle
+from fuser.kir.tensor_map import MAX_COORDINATE, TensorMapParam, require_encodable
 from fuser.passes.buffers import buffer_axes, slot_index
 from fuser.passes.cluster import Multicast, shared_by_cluster
 from fuser.passes.layout import Layout
@@ -42,6 +46,8 @@ from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
 UNIT_BYTES = 16
+DENSE = "pass a contiguous array"
+WHOLE = "pad rows to a multiple of 16 bytes"
 Engine: TypeAlias = Literal["bulk", "tensor", "threads"]
 
 
@@ -65,7 +71,7 @@ class CopyPlan:
     coords
         Coordinates in the tensor map, innermost first.
     obstacle
-        Why the engine asked for is not used.
+        Why the engine asked for is not used; None where it is.
     multicast
         The blocks of a cluster that share the box; None where each loads its own.
     """
@@ -77,7 +83,7 @@ class CopyPlan:
     nbytes: Expr = ZERO
     map: TensorMapParam | None = None
     coords: tuple[Expr, ...] = ()
-    obstacle: str = ""
+    obstacle: Obstacle | None = None
     multicast: Multicast | None = None
 
 
@@ -157,14 +163,70 @@ class _Planner:
                 f"{self.name}: the axes bound to tma are not the innermost ones of its buffer; "
                 "a box lies in one piece"
             )
+        self.require_one_issuer()
         try:
-            if self.ts.load is LoadStoreOpType.bulk:
-                return self.bulk()
-            return self.tensor()
+            return self.by_engine()
         except _ObstacleError as error:
-            return self.threads(str(error))
+            self.require_curable(error.obstacle)
+            return self.threads(error.obstacle)
 
-    def threads(self, obstacle: str) -> CopyPlan:
+    def by_engine(self) -> CopyPlan:
+        """Return the plan of the engine asked for; raise `_ObstacleError` where it cannot."""
+        return self.bulk() if self.ts.load is LoadStoreOpType.bulk else self.tensor()
+
+    def require_one_issuer(self) -> None:
+        """Raise `ScheduleError` if threads would each need a box of their own."""
+        for j, axis in enumerate(self.ts.domain.loop):
+            if axis.parallel.is_block and j != self.ts.group_axis:
+                raise ScheduleError(
+                    f"{self.name}: loaded by {self.ts.load.name}, and its axis {j} is bound to "
+                    f"{axis.parallel.name}; one thread issues all copies of a block: needed tma, "
+                    "serial or grid axes"
+                )
+
+    def require_curable(self, obstacle: Obstacle) -> None:
+        """Raise `ScheduleError` if no sizes, strides and address would remove an obstacle."""
+        for strides in self.best_strides():
+            layout = Layout(self.layout.shape, strides, self.layout.mode)
+            mentioned = (*strides, *self.coords, *self.layout.shape, self.inside)
+            every = frozenset[str]().union(*map(variables, mentioned))
+            every -= self.facts.ranges.keys() | self.facts.signed
+            facts = replace(
+                self.facts, multiples=dict.fromkeys(every, UNIT_BYTES), memo={}, base=[]
+            )
+            try:
+                replace(self, layout=layout, facts=facts).by_engine()
+            except _ObstacleError:
+                continue
+            return
+        raise ScheduleError(
+            f"{self.name}: loaded by {self.ts.load.name}, and {obstacle.text()}; no sizes or "
+            f"address of {self.source} mend that: change the schedule, or load it by "
+            "LoadStoreOpType.set or cp_async"
+        )
+
+    def best_strides(self) -> tuple[tuple[Expr, ...], ...]:
+        """Return the strides that suit the engine best and that the definition allows.
+
+        These are rows without gaps, and rows that begin at multiples of 16 elements where the
+        definition does not promise that there are no gaps.
+        """
+        shape, attrs = self.layout.shape, self.state.nest.graph.value(self.source).attrs
+        order: tuple[int, ...] = tuple(range(len(shape)))
+        promised: tuple[bool | None, ...] = (True,) * len(shape)
+        if isinstance(attrs, InputAttrs):
+            order, promised = attrs.outer_to_inner, attrs.contiguity
+        dense, padded = list[Expr]([ZERO] * len(shape)), list[Expr]([ZERO] * len(shape))
+        steps: tuple[Expr, Expr] = (ONE, ONE)
+        for d in reversed(order):
+            if promised[d] is None or shape[d] == ONE:
+                continue
+            free = not promised[d] and steps[1] != ONE
+            dense[d], padded[d] = steps[0], stride_var(self.source, d) if free else steps[1]
+            steps = dense[d] * shape[d], padded[d] * shape[d]
+        return tuple(dense), tuple(padded)
+
+    def threads(self, obstacle: Obstacle) -> CopyPlan:
         """Return the plan by which all threads copy element by element."""
         address = simplify(self.layout.address(self.coords), self.facts)
         return CopyPlan("threads", self.axes, self.inside, address, obstacle=obstacle)
@@ -178,7 +240,7 @@ class _Planner:
         slot = slot_index(self.ts, axis_vars(self.ts), self.facts)
         step = simplify(slot - self.at_origin(slot), self.facts)
         if not prove_equal(address - first, step, self.facts):
-            raise _ObstacleError("the box is not contiguous in global memory")
+            raise _ObstacleError(f"a box of {self.source} has gaps", cure=DENSE)
         self.require_multiple(first, "the offset of a box")
         self.require_aligned()
         numel, guard = self.clipped(step)
@@ -195,10 +257,12 @@ class _Planner:
                 guards.append(term)
                 continue
             if not (isinstance(term, BinOp) and term.op == "<"):
-                raise _ObstacleError(f"the box ends where {term} does")
+                raise _ObstacleError(f"a box ends where {term} does", cure=WHOLE)
             first = self.at_origin(term.lhs)
             if not prove_equal(term.lhs - first, step, self.facts):
-                raise _ObstacleError("the part of a box inside the tensor is not contiguous")
+                raise _ObstacleError(
+                    f"the part of a box that is inside {self.source} has gaps", cure=WHOLE
+                )
             rest = simplify(term.rhs - first, self.facts)
             numel = minimum(numel, rest)
             guards.append(BinOp("<", first, term.rhs))
@@ -209,14 +273,22 @@ class _Planner:
         parts = (
             (elems.lhs, elems.rhs) if isinstance(elems, BinOp) and elems.op == "min" else (elems,)
         )
-        if not all(is_multiple(p * self.itemsize, UNIT_BYTES, self.facts) for p in parts):
-            raise _ObstacleError(f"{what} is not a multiple of {UNIT_BYTES} bytes")
+        if all(is_multiple(p * self.itemsize, UNIT_BYTES, self.facts) for p in parts):
+            return
+        nbytes = simplify(elems * self.itemsize, self.facts)
+        if variables(nbytes) & self.facts.ranges.keys():
+            raise _ObstacleError(
+                f"{what} of {self.source} is not always a multiple of {UNIT_BYTES} bytes",
+                cure=WHOLE,
+            )
+        raise _ObstacleError(f"{what} of {self.source}", nbytes, WHOLE)
 
     def require_aligned(self) -> None:
         """Raise unless the tensor begins at a multiple of 16 bytes."""
         if self.layout.aligned_bytes < UNIT_BYTES:
             raise _ObstacleError(
-                f"{self.source} begins at a multiple of {self.layout.aligned_bytes} bytes only"
+                f"{self.source} begins at a multiple of {self.layout.aligned_bytes} bytes only",
+                cure=f"pass an array that begins at a multiple of {UNIT_BYTES} bytes",
             )
 
     # ---- boxes of a tensor map -------------------------------------------------------------
@@ -224,15 +296,23 @@ class _Planner:
     def tensor(self) -> CopyPlan:
         """Plan ``cp.async.bulk.tensor``: a coordinate moves with one axis of the box at most."""
         self.require_aligned()
+        if self.layout.far:
+            raise _ObstacleError(
+                f"{self.source} has an extent of more than {MAX_COORDINATE} elements, which the "
+                "coordinates of a box cannot name",
+                cure="pass a part of it at a time",
+            )
         box = tuple(self.box_of(d) for d in range(len(self.coords)))
         self.check_order(box)
         kept = [d for d in range(len(self.coords)) if self.layout.shape[d] != Const(1)]
         inner = list(reversed(kept)) or [len(self.coords) - 1]
         strides = [self.layout.strides[d] for d in inner]
         if strides[0] != Const(1):
-            raise _ObstacleError(f"{self.source} is not contiguous along its last dimension")
-        for stride in strides[1:]:
-            self.require_multiple(stride, f"a stride of {self.source}")
+            raise _ObstacleError(
+                f"{self.source} is not contiguous along its last dimension", cure=DENSE
+            )
+        for d in inner[1:]:
+            self.require_multiple(self.layout.strides[d], f"the stride of dimension {d}")
         param = TensorMapParam(
             name=f"{self.name}_map",
             tensor=self.source,
@@ -282,3 +362,7 @@ class _Planner:
 
 class _ObstacleError(Exception):
     """The copy engine cannot make this copy in this shape class."""
+
+    def __init__(self, what: str, nbytes: Expr | None = None, cure: str = "") -> None:
+        super().__init__(what)
+        self.obstacle = Obstacle(what, nbytes, cure)

@@ -101,12 +101,17 @@ class ConsumerGroups:
         """The variable of the loop over groups: a hardware index."""
         return self.kind.on.value
 
-    def in_turn(self, nodes: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-        """Return the producer's nodes with a serial loop over the groups."""
+    @property
+    def serves(self) -> str:
+        """The variable of the producer's loop over groups."""
         number = 0
         while f"g{number}" in self.nest.graph:
             number += 1
-        return _serial(nodes, self.var, f"g{number}")
+        return f"g{number}"
+
+    def in_turn(self, nodes: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
+        """Return the producer's nodes with a serial loop over the groups."""
+        return _serial(nodes, self.var, self.serves)
 
     def each(self, nodes: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
         """Return the consumer's nodes: what a group does is marked, turns are taken."""

@@ -84,5 +84,5 @@ def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:
 
 def rows_of(extra: int, row: Expr) -> int:
     """Return how many rows of threads hold `extra` threads; what is left of them has no role."""
-    assert isinstance(row, Const)  # pipelines count threads: `Lowering.threads` has raised
+    assert isinstance(row, Const)  # `fuser.passes.roles.check_counted` has raised otherwise
     return -(-extra // row.value)

@@ -24,6 +24,8 @@ class Layout:
         Guaranteed alignment of the first element's address.
     aliased
         Another tensor of the kernel may share its memory.
+    far
+        An extent may be larger than the coordinates of a tensor map, 2^31 - 1.
     """
 
     shape: tuple[Expr, ...]
@@ -31,6 +33,7 @@ class Layout:
     mode: Mode
     aligned_bytes: int = 16
     aliased: bool = False
+    far: bool = False
 
     def address(self, coords: tuple[Expr, ...]) -> Expr:
         """Return the element offset of the element with these coordinates."""

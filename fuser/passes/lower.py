@@ -28,6 +28,7 @@ from fuser.nest.nodes import (
     Allocate,
     Compute,
     Group,
+    InitRing,
     Loop,
     LoopNest,
     NestNode,
@@ -45,7 +46,13 @@ from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
 from fuser.passes.ring import RingLowering, producer_threads
-from fuser.passes.roles import check_slowest, lower_group, lower_roles
+from fuser.passes.roles import (
+    check_counted,
+    check_placement,
+    check_same_axis,
+    lower_group,
+    lower_roles,
+)
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
@@ -126,7 +133,8 @@ class NestLowering:
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        return (For(loop.var, extent, stmts, unroll, simplify(loop.start, scope.facts)),)
+        start = simplify(loop.start, scope.facts)
+        return (For(loop.var, extent, stmts, unroll, start, label=loop.label),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -195,27 +203,28 @@ def lower_to_kernel(
         block=block,
         index=index,
         body=body,
-        header=(*header, *state.warnings),
+        header=(*header, *map(str, state.fallbacks)),
         barriers=tuple(state.barriers),
+        rings=tuple(state.rings),
+        fallbacks=tuple(state.fallbacks),
     )
     return with_params(kernel, state), tuple(state.buffers)
 
 
 def reserve_producers(state: Lowering) -> None:
     """Note how many threads the producer roles of the nest add, and on which axis."""
+    others: dict[str, WarpSpecialized] = {}
     for _, node in walk(state.nest.body):
+        if isinstance(node, InitRing):
+            check_counted(state, node.ring)
         if not isinstance(node, WarpRoles):
             continue
-        kind = node.ring.buffer.type
+        name, kind = node.ring.name, node.ring.buffer.type
         assert isinstance(kind, WarpSpecialized)
-        check_slowest(state, node.ring.name, kind)
-        threads = producer_threads(kind)
-        if state.extra_axis not in (None, kind.on):
-            raise ScheduleError(
-                f"{node.ring.name}: warp-specialised on {kind.on.name}, another ring of the kernel "
-                f"on {state.extra_axis.name}; all must agree"
-            )
-        state.extra_threads = max(state.extra_threads, threads)
+        check_same_axis(others, name, kind)
+        check_placement(state, name, kind)
+        others[name] = kind
+        state.extra_threads = max(state.extra_threads, producer_threads(kind))
         state.extra_axis = kind.on
 
 

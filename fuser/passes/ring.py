@@ -30,6 +30,8 @@ from fuser.core.expr import (
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
+from fuser.kir.core import Ring as KernelRing
+from fuser.kir.fallback import Fallback
 from fuser.kir.stmts import (
     BulkLoad,
     ClusterSync,
@@ -72,7 +74,7 @@ from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, releas
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
-from fuser.passes.thread_copies import thread_copies
+from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -258,17 +260,20 @@ class RingLowering:
     def init(self) -> tuple[Stmt, ...]:
         """Initialise the barriers, make them visible, and declare the tokens."""
         state, arrivals = self.state, self.arrivals_of
+        state.rings.append(self.outline())
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
         directive = state.nest.schedule.tensors[self.ring.name].circular
         if directive is not None and self.peers > 1:
             check_speaks_for_peers(self.ring.name, directive.type)
-        loops = self.each_barrier(lambda name, s: MbarrierInit(name, s, Const(arrivals(name))))
-        for plan in self.plans().values():
+        loops = self.each_barrier(
+            "pre-prologue", lambda name, s: MbarrierInit(name, s, Const(arrivals(name)))
+        )
+        for name, plan in self.plans().items():
             if plan.map is not None:
                 state.maps[plan.map.name] = plan.map
-            if plan.obstacle:
-                names = ", ".join(self.ring.tensors)
-                state.warnings.append(f"ring {names}: copied by threads, not TMA: {plan.obstacle}")
+            if plan.obstacle is not None:
+                (source,) = state.nest.graph.operand_names(name)
+                state.fallbacks.append(Fallback(name, source, plan.obstacle))
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = self.meet(f"the barriers of {self.ring.name} are initialised")
@@ -277,7 +282,7 @@ class RingLowering:
     def inval(self) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
         sync = self.meet(f"nobody waits on the barriers of {self.ring.name} any more")
-        return (sync, If(equal(THREAD, 0), self.each_barrier(MbarrierInval)))
+        return (sync, If(equal(THREAD, 0), self.each_barrier("post-epilogue", MbarrierInval)))
 
     @property
     def barriers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -287,18 +292,29 @@ class RingLowering:
             return ((self.stages, stages),)
         return ((self.stages, stages), (self.groups, (self.turn,)))
 
-    def each_barrier(self, make: Callable[[str, Expr], Stmt]) -> tuple[Stmt, ...]:
+    def each_barrier(self, label: str, make: Callable[[str, Expr], Stmt]) -> tuple[Stmt, ...]:
         """Return loops that do something to every barrier of the ring."""
         return tuple(
-            For("s", Const(n), tuple(make(name, Var("s")) for name in names), Unroll("rolled"))
+            For(
+                "s", Const(n), tuple(make(name, Var("s")) for name in names), Unroll("rolled"),
+                label=label,
+            )
             for n, names in self.barriers
-        )
+        )  # fmt: skip
 
     def arrivals_of(self, barrier: str) -> int:
         """Return the arrivals that complete a phase of a barrier."""
         if barrier == self.full:
             return self.arrivals()
         return self.readers() * (self.peers if barrier == self.empty else 1)
+
+    def outline(self) -> KernelRing:
+        """Return what the kernel says of the ring."""
+        buffer, empty = self.ring.buffer, self.empty if self.has_empty else ""
+        return KernelRing(
+            self.ring.name, self.ring.tensors, self.stages, buffer.prefetch, buffer.type.words,
+            self.full, empty,
+        )  # fmt: skip
 
     def acquire(self, verb: Acquire, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the readers of the stage's previous trip are done."""
@@ -344,17 +360,18 @@ class RingLowering:
             if self.peers > 1:
                 by_warp = self.readers() != self.consumers()
                 return release_to_all(self.empty, stage, self.peers, why, by_warp=by_warp)
-            return self.by_readers(MbarrierArrive(self.empty, stage), why)
+            arrive = MbarrierArrive(self.empty, stage)
+            if self.readers() == self.consumers():
+                return (arrive,)
+            return (SyncWarp(why), *self.by_readers(arrive))
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
         return (NamedBarrier(scope.team.barrier, scope.team.threads, why),)
 
-    def by_readers(self, arrive: MbarrierArrive, why: str) -> tuple[Stmt, ...]:
-        """Return an arrival a warp, or one a thread of partial warps."""
-        if self.readers() == self.consumers():
-            return (arrive,)
-        return (SyncWarp(why), If(equal(THREAD % WARP, 0), (arrive,)))
+    def by_readers(self, arrive: MbarrierArrive) -> tuple[Stmt, ...]:
+        """Return an arrival a warp."""
+        return (If(equal(THREAD % WARP, 0), (arrive,)),)
 
     def take_turn(self, turn: Expr, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the group before has passed the turn on; the first one begins by itself."""
@@ -364,9 +381,8 @@ class RingLowering:
         return (MbarrierWait(self.turn, group, parity, "the group before has had its turn"),)
 
     def pass_turn(self) -> tuple[Stmt, ...]:
-        """Say that this group has run its loop of trips."""
-        following = MbarrierArrive(self.turn, (self.group + 1) % self.groups)
-        return self.by_readers(following, "all lanes have run the loop")
+        """Say that this group has run its loop of trips; its lanes met at the last release."""
+        return self.by_readers(MbarrierArrive(self.turn, (self.group + 1) % self.groups))
 
     # ---- filling ---------------------------------------------------------------------------
 
@@ -374,11 +390,9 @@ class RingLowering:
         """Issue all copies of a trip and arrive for them."""
         nodes, stage, plans = verb.body, self.stage(verb, scope), self.plans()
         by_engine = {n for n, p in plans.items() if p.engine != "threads"}
-        by_hand = {n for n, p in plans.items() if p.engine == "threads"}
         issue = self.engine_copies(nodes, by_engine, stage, scope)
-        manual = thread_copies(
-            self.state, {n: plans[n] for n in by_hand}, nodes, self.writers(), scope
-        )
+        by_threads = {n: p for n, p in plans.items() if p.engine == "threads"}
+        manual = copies_by_threads(self.state, by_threads, nodes, scope, self.writers())
         rest = tuple(n for n in self.kept(nodes, set(plans)))
         others = self.body(rest, scope) if rest else ()
         result: list[Stmt] = [*manual, *others]
@@ -442,13 +456,7 @@ class RingLowering:
             if isinstance(node, Loop):
                 inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
                 if node.parallel.is_block:
-                    if any(c.tensor in names for c in _computes(node)):
-                        raise ScheduleError(
-                            f"ring {self.ring.name}: a box lies inside a loop over "
-                            f"{node.parallel.name}; one thread issues it, so inline the tensor "
-                            "outside of thread axes"
-                        )
-                    continue
+                    continue  # vectors of threads: boxes lie in no such loop
                 body = self.engine_copies(node.body, names, stage, inner)
                 if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                     result += body
@@ -486,7 +494,3 @@ class RingLowering:
 def producer_threads(kind: WarpSpecialized) -> int:
     """Return the threads of the producer role: a warp, or a group if registers change hands."""
     return WARP if kind.num_registers is None else WARP_GROUP
-
-
-def _computes(loop: Loop) -> list[Compute]:
-    return [node for _, node in walk(loop.body) if isinstance(node, Compute)]

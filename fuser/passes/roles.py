@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fuser.core.errors import ScheduleError
@@ -9,7 +10,7 @@ from fuser.core.expr import ZERO, Const, Var
 from fuser.kir.core import Stmt
 from fuser.kir.pipeline import registers_at_entry
 from fuser.kir.stmts import Role, Roles, SetMaxRegisters
-from fuser.nest.nodes import Group, WarpRoles
+from fuser.nest.nodes import Group, Ring, WarpRoles
 from fuser.passes.ring import WARP, WARP_GROUP, BodyLowering, RingLowering, producer_threads
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.schedule.circular import WarpSpecialized
@@ -40,10 +41,13 @@ def lower_roles(
         Roles(
             (
                 Role(f"consumer of {roles.ring.name}", 0, consumers, consume, ring.groups),
-                Role(f"producer of {roles.ring.name}", consumers, producers, produce),
+                Role(
+                    f"producer of {roles.ring.name}", consumers, producers, produce,
+                    serves=roles.serves,
+                ),
             )
         ),
-    )
+    )  # fmt: skip
 
 
 def lower_group(
@@ -67,13 +71,44 @@ def lower_group(
     return body(group.body, replace(scope, team=team))
 
 
-def check_slowest(state: Lowering, name: str, kind: WarpSpecialized) -> None:
+def check_counted(state: Lowering, ring: Ring) -> None:
+    """Raise `ScheduleError` unless it is known how many threads arrive at a ring's barriers."""
+    for kind, extent in state.launch.extents.items():
+        if kind.is_block and not isinstance(extent, Const):
+            how = "warp-specialised" if ring.buffer.is_specialized else "loaded asynchronously"
+            raise ScheduleError(
+                f"{ring.name}: {how}, and {kind.name} has {extent} threads; barriers count "
+                "arrivals, which needs a constant extent"
+            )
+
+
+def check_same_axis(
+    others: Mapping[str, WarpSpecialized], name: str, kind: WarpSpecialized
+) -> None:
+    """Raise `ScheduleError` unless all rings of a kernel extend one thread axis."""
+    for other, its in others.items():
+        if its.on is not kind.on:
+            raise ScheduleError(
+                f"{name}: warp-specialised on {kind.on.name}, and {other} of the same kernel on "
+                f"{its.on.name}; all must agree"
+            )
+
+
+def check_placement(state: Lowering, name: str, kind: WarpSpecialized) -> None:
     """Raise `ScheduleError` unless producers extend the slowest varying axis that has threads."""
-    used = [k for k in state.launch.used if k.is_block and k.value > kind.on.value]
-    if used:
+    launch, on = state.launch, kind.on
+    used = [k for k in launch.used if k.is_block]
+    slower = [k for k in used if k.value > on.value]
+    if slower:
         raise ScheduleError(
-            f"{name}: warp-specialised on {kind.on.name}, and {used[0].name} has threads too; "
+            f"{name}: warp-specialised on {on.name}, and {slower[0].name} has threads too; "
             "producer warps follow the others only on the slowest varying thread axis"
+        )
+    if on not in used:
+        threads = f"{max(used, key=lambda k: k.value).name} is the slowest" if used else "none has"
+        raise ScheduleError(
+            f"{name}: warp-specialised on {on.name}, to which no loop is bound; needed the slowest "
+            f"varying axis that has threads; {threads}"
         )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fuser.core.dtypes import DataType
-from fuser.core.errors import ScheduleError
+from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal
 from fuser.core.simplify import Facts
-from fuser.kir.core import BarrierArray, SharedArray
+from fuser.kir.core import BarrierArray, Ring, SharedArray
+from fuser.kir.fallback import Fallback
 from fuser.kir.program import Buffer
 from fuser.kir.tensor_map import TensorMapParam
 from fuser.nest.nodes import LoopNest
@@ -64,8 +65,8 @@ class Lowering:
 
     Attributes
     ----------
-    warnings
-        What the kernel does less well than asked, and why.
+    fallbacks
+        Copies that are made otherwise than asked, and why.
     extra_threads, extra_axis
         Threads of producer roles, behind those that the nest's loops are bound to, and the thread
         axis that they extend.
@@ -82,8 +83,9 @@ class Lowering:
     )
 
     barriers: list[BarrierArray] = field(default_factory=list[BarrierArray])
+    rings: list[Ring] = field(default_factory=list[Ring])
     maps: dict[str, TensorMapParam] = field(default_factory=dict[str, TensorMapParam])
-    warnings: list[str] = field(default_factory=list[str])
+    fallbacks: list[Fallback] = field(default_factory=list[Fallback])
     extra_threads: int = 0
     extra_axis: ParallelType | None = None
 
@@ -110,13 +112,10 @@ class Lowering:
         return all_of(*(equal(Var(kind.value), 0) for kind in unbound))
 
     def threads(self) -> int:
-        """Return the threads that the nest's loops are bound to; raise unless constant."""
+        """Return the threads that the nest's loops are bound to: constants, where it is asked."""
         count = 1
         for extent in self.launch.of(BLOCK):
             if not isinstance(extent, Const):
-                raise ScheduleError(
-                    f"kernel {self.nest.name}: a block extent is {extent}; a pipeline counts "
-                    "arrivals, which needs a constant"
-                )
+                raise VerifyError(f"kernel {self.nest.name}: a block extent is {extent}")
             count *= extent.value
         return count

@@ -66,7 +66,7 @@ from fuser.protocol.program import (
     Program,
     Read,
 )
-from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, reads
+from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, bytes_of, of_group, reads
 from fuser.protocol.threads import THREADS, block_threads, thread_env
 from fuser.protocol.values import Compiled, compile_index
 
@@ -75,7 +75,6 @@ LONGEST_UNROLLED = 64
 SAMPLE_COUNTS = (101, 103)
 """Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
-STAGE_ACTS = (*ENGINE_LOADS, CpAsync, Store, VectorStore)
 VISIBLE = (
     *ARRIVALS, *WAITS, *ENGINE_LOADS, MbarrierInit, MbarrierInitFence, MbarrierInval, SyncThreads,
     ClusterSync, NamedBarrier, BlockReduce, GridReduce,
@@ -115,6 +114,8 @@ class Compiler:
     team_threads: int = 0
     agent: int = 0
     rank: int = 0
+    serves: str = ""
+    group: int | None = None
 
     def run(self, name: str) -> Program:
         """Return the program."""
@@ -137,6 +138,10 @@ class Compiler:
     def at(self, name: str, rank: int | None = None) -> str:
         """Return the name of a barrier, ring or meeting of this block, or of another one."""
         return placed(self.kernel, name, self.rank if rank is None else rank)
+
+    def trips_of(self, array: str, rank: int | None = None) -> str:
+        """Return the name of the trips of a ring, of a block, that this consumer group has."""
+        return of_group(self.at(array, rank), self.group)
 
     def index(self, e: Expr, lets: Mapping[str, Expr], *, thread_free: bool = True) -> Compiled:
         """Compile an index; threads count as thread 0 unless that would matter."""
@@ -235,8 +240,9 @@ class Compiler:
         if (array, stage.text) in self.seen:
             return
         self.seen.add((array, stage.text))
-        self.note("reads", self.at(array), stage)
-        self.code.append(Read(self.at(array), stage))
+        array = self.trips_of(array)
+        self.note("reads", array, stage)
+        self.code.append(Read(array, stage))
 
     def store(self, stmt: Store | VectorStore | CpAsync, lets: Mapping[str, Expr]) -> None:
         """Compile a store into a stage, once per stretch without acts."""
@@ -249,8 +255,9 @@ class Compiler:
         key = f"{array} by threads", stage.text
         if key in self.seen:
             return
-        self.note("fills", self.at(array), stage)
-        write = self.at(array), stage, -1 - self.agent
+        array = self.trips_of(array)
+        self.note("fills", array, stage)
+        write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
             self.open_writes.append(write)
         else:
@@ -259,7 +266,7 @@ class Compiler:
 
     def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile what other agents can see; everything else has no part in the protocol."""
-        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt)
+        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets)
         if made is not None:
             self.act(replace(made, partial=not mask.all()))
         elif isinstance(stmt, ENGINE_LOADS):
@@ -275,16 +282,12 @@ class Compiler:
         """Compile arrivals at the blocks of a cluster, those of each block together."""
         ranks = substitute(stmt.rank, lets)
         size = self.kernel.cluster_size
-        for rank, lanes in by_rank(
-            ranks, size, self.threads, thread_env(self.kernel, self.threads)
-        ):
-            weight = int((lanes & mask).sum())
+        env = thread_env(self.kernel, self.threads)
+        at, partial = self.index(stmt.index, lets), not mask.all()
+        for rank, lanes in by_rank(ranks, size, self.threads, env):
+            weight, there = int((lanes & mask).sum()), self.at(stmt.barrier, rank)
             if weight:
-                at = self.index(stmt.index, lets)
-                partial = not mask.all()
-                self.act(
-                    Act("arrive", self.at(stmt.barrier, rank), at, weight=weight, partial=partial)
-                )
+                self.act(Act("arrive", there, at, weight=weight, partial=partial))
 
     def barrier_act(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> Act | None:
         """Return the act of a statement on an mbarrier."""
@@ -315,7 +318,7 @@ class Compiler:
             case _:
                 return None
 
-    def meeting(self, stmt: Stmt) -> Act | None:
+    def meeting(self, stmt: Stmt, lets: Mapping[str, Expr]) -> Act | None:
         """Return the act of a statement at which threads meet."""
         match stmt:
             case SyncThreads(why):
@@ -324,7 +327,8 @@ class Compiler:
                 all_of = block_threads(self.kernel) * self.kernel.cluster_size
                 return Act("sync", "cluster", weight=all_of, why=why)
             case NamedBarrier(number, threads, why):
-                return Act("sync", self.at(f"named barrier {number}"), weight=threads, why=why)
+                which = self.index(number, lets).text
+                return Act("sync", self.at(f"named barrier {which}"), weight=threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
                 return Act("sync", self.at(self.team), weight=self.team_threads, why=what)
@@ -336,18 +340,14 @@ class Compiler:
     ) -> None:
         """Compile a copy by the engine."""
         assert isinstance(stmt, BulkLoad | TensorLoad)
-        nbytes: Expr
-        if isinstance(stmt, BulkLoad):
-            nbytes = stmt.nbytes
-        else:
-            maps = {p.name: p for p in self.kernel.params}
-            nbytes = Const(getattr(maps[stmt.tensor_map], "box_bytes"))  # noqa: B009
-        lanes = int(mask.sum())
+        nbytes, lanes = bytes_of(self.kernel, stmt), int(mask.sum())
+        multicast = stmt.multicast if isinstance(stmt, TensorLoad) else None
+        mask_of = None if multicast is None else substitute(multicast, lets)
         if stmt.dst not in self.rings:
             raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
         stage = self.stage(stmt.dst, stmt.dst_index, lets)
-        for rank in self.reached(stmt, lets):
-            array = self.at(stmt.dst, rank)
+        for rank in members(mask_of, self.rank, self.kernel.cluster_size):
+            array = self.trips_of(stmt.dst, rank)
             self.note("fills", array, stage)
             write = array, stage, self.part(array)
             self.act(
@@ -358,12 +358,6 @@ class Compiler:
                 )
             )  # fmt: skip
 
-    def reached(self, stmt: Stmt, lets: Mapping[str, Expr]) -> tuple[int, ...]:
-        """Return the ranks of the blocks that a copy reaches."""
-        mask = stmt.multicast if isinstance(stmt, TensorLoad) else None
-        whole = None if mask is None else substitute(mask, lets)
-        return members(whole, self.rank, self.kernel.cluster_size)
-
     # ---- control flow ----------------------------------------------------------------------
 
     def loop(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
@@ -372,7 +366,9 @@ class Compiler:
             self.trips(loop, lets, mask)
         elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
             for value in self.constant_range(loop, lets):
+                self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
+            self.group = None if loop.var == self.serves else self.group
         else:
             self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
 
@@ -484,8 +480,18 @@ class Compiler:
         """Compile the role of these threads."""
         before = self.team, self.team_threads
         for role in stmt.roles:
-            inside = (self.threads >= role.range.start) & (self.threads < role.range.stop)
-            if (mask & inside).any():
-                self.team, self.team_threads = role.name, role.threads
-                self.sided(role.body, lets, mask & inside)
+            self.serves = role.serves
+            for group, (name, threads) in enumerate(role.parts):
+                inside = (self.threads >= threads.start) & (self.threads < threads.stop)
+                if (mask & inside).any():
+                    self.team, self.team_threads = name, len(threads)
+                    self.group = group if role.groups > 1 else None
+                    known = lets if self.group is None else {**lets, **self.own_indices()}
+                    self.sided(role.body, known, mask & inside)
+            self.serves, self.group = "", None
         self.team, self.team_threads = before
+
+    def own_indices(self) -> dict[str, Expr]:
+        """Return the thread indices that all threads of this agent share."""
+        found = thread_env(self.kernel, self.threads)
+        return {n: Const(int(found[n][0])) for n in THREADS[1:] if (found[n] == found[n][0]).all()}

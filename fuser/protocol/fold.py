@@ -18,19 +18,14 @@ class Folding:
     pinned
         By level, agent and instruction: the trips of a loop to come, or of the loop around it,
         count from 0.
-    array_of
-        The ring array of every cell.
     """
 
     model: Model
     pinned: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
-    array_of: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         levels = range(len(self.model.folds))
         self.pinned = tuple(self._pinned(level) for level in levels)
-        cells = enumerate(self.model.stages.values())
-        self.array_of = tuple(array for array, own in cells for _ in own)
 
     def _pinned(self, level: int) -> tuple[tuple[bool, ...], ...]:
         period = self.model.analysis.period
@@ -66,19 +61,10 @@ class Folding:
             return state
         agents = tuple(lower_agent(agent, bases) for agent in state.agents)
         contents = tuple(
-            c and Content(c.trip - bases[array], c.landed)
-            for c, array in zip(state.contents, self.array_of, strict=True)
+            c and Content(c.array, c.trip - bases[c.array], c.landed) for c in state.contents
         )
-        flights = tuple(
-            self.lower_flight(f, bases) if f.writes or f.reads else f for f in state.flights
-        )
+        flights = tuple(lower_flight(f, bases) if f.writes or f.reads else f for f in state.flights)
         return State(agents, state.barriers, contents, flights, state.known)
-
-    def lower_flight(self, f: Flight, bases: tuple[int, ...]) -> Flight:
-        """Return a flight whose trips are counted from `bases`."""
-        writes = tuple((cell, trip - bases[self.array_of[cell]]) for cell, trip in f.writes)
-        reads = lower_reads(f.reads, bases)
-        return Flight(f.cell, f.nbytes, f.arrivals, writes, f.agent, reads)
 
     def forget(self, state: State) -> State:
         """Drop what stages hold that everybody has read, and reads that are over already."""
@@ -87,8 +73,8 @@ class Folding:
             flights = tuple(self.still_read(state, f) if f.reads else f for f in flights)
         last = self.last_read(state)
         contents = tuple(
-            None if c is not None and c.landed and c.trip < last[array] else c
-            for c, array in zip(state.contents, self.array_of, strict=True)
+            None if c is not None and c.landed and c.trip < last[c.array] else c
+            for c in state.contents
         )
         return State(state.agents, state.barriers, contents, flights, state.known)
 
@@ -186,6 +172,13 @@ def lower_agent(agent: Agent, bases: tuple[int, ...]) -> Agent:
     reads = tuple(n - b if n >= 0 else n for n, b in zip(agent.reads, bases, strict=True))
     pending = lower_reads(agent.pending, bases) if agent.pending else ()
     return Agent(agent.pc, agent.v, fills, reads, agent.tokens, pending, agent.step)
+
+
+def lower_flight(f: Flight, bases: tuple[int, ...]) -> Flight:
+    """Return a flight whose trips are counted from `bases`."""
+    writes = tuple((cell, array, trip - bases[array]) for cell, array, trip in f.writes)
+    reads = lower_reads(f.reads, bases)
+    return Flight(f.cell, f.nbytes, f.arrivals, writes, f.agent, reads)
 
 
 def lower_reads(reads: tuple[Pending, ...], bases: tuple[int, ...]) -> tuple[Pending, ...]:

@@ -74,9 +74,8 @@ class Machine:
             for program in model.agents
         )  # fmt: skip
         barriers = sum(len(cells) for cells in model.barriers.values())
-        cells = sum(len(cells) for cells in model.stages.values())
         state = State(
-            blank, (None,) * barriers, (None,) * cells, (),
+            blank, (None,) * barriers, (None,) * model.cells, (),
             model.counting.initial(),
         )  # fmt: skip
         states = [state]
@@ -252,6 +251,9 @@ class Machine:
             raise Violation("bounds", f"{who} reads a stage outside {array}")
         for cell in read.cells:
             content = state.contents[cell]
+            if content is not None and content.array != read.array:
+                other = self.model.arrays[content.array]
+                raise Violation("RAW", f"{who} reads {array}, and the stage holds {other}")
             if content is None or content.trip < read.trip:
                 raise Violation("RAW", f"{who} reads {array} before its copy is issued")
             if content.trip > read.trip:
@@ -285,7 +287,7 @@ def issue(m: Machine, state: State, a: int) -> State:
     if step.kind == "arrive":
         return _arrive(state, a, step)
     state = _read_before(m, state, a)
-    trips = tuple((cell, agent.fills[array]) for array, cell in step.writes)
+    trips = tuple((cell, array, agent.fills[array]) for array, cell in step.writes)
     if step.kind == "cp_async":
         filled = fill(state, trips, landed=False)
         over = () if step.cell < 0 else finishing(agent)

@@ -18,7 +18,7 @@ from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
-from fuser.protocol.rings import PERIODS, Ring, find_rings, find_trip_loops
+from fuser.protocol.rings import PERIODS, Ring, find_rings, find_trip_loops, ring_of
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
 from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
@@ -74,7 +74,8 @@ class Model:
     Attributes
     ----------
     barriers, stages
-        First cell of each barrier array, and of each ring; a ring's stage has `parts` cells.
+        Cells of each barrier array, and of the stages that hold an array's trips: of a ring, or of
+        those of its trips that are one consumer group's. A stage has a cell for each of `parts`.
     counting
         What is known of the trip counts at first.
     folds
@@ -89,6 +90,11 @@ class Model:
     tokens: tuple[tuple[str, int, int], ...]
     counting: Counting
     folds: tuple[int, ...]
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of all stages."""
+        return max((cells.stop for cells in self.stages.values()), default=0)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -111,6 +117,8 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     residue
         The inner count modulo the period, where a stage follows from both counts.
     """
+    if any(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
+        raise Unsupported("consumer groups run an unknown number of trips in each round")
     model, period = _compiled(analysis, 0), analysis.period
     least = residue or 0
     if analysis.levels > 1 and not least and not meets_each_time(analysis):
@@ -123,6 +131,11 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     )
     folds = tuple(_fold(model, level, residue) for level in range(analysis.levels))
     return replace(model, counting=counting, folds=folds)
+
+
+def _has_groups(kernel: Kernel) -> bool:
+    roles = [s for s in walk_stmts(kernel.body) if isinstance(s, Roles)]
+    return any(role.groups > 1 for s in roles for role in s.roles)
 
 
 def _compiled(analysis: Analysis, cut: int) -> Model:
@@ -162,10 +175,12 @@ def _model(
         end += barrier.size
     rings = {placed(kernel, n, rank): ring for n, ring in analysis.rings.items() for rank in blocks}
     parts = {name: set[int]() for name in rings}
+    used = dict.fromkeys(rings)
     tokens = set[tuple[str, int, int]]()
     for act in (i for program in agents for i in program.code if isinstance(i, Act)):
         for array, _, part in act.writes:
-            parts[array].add(part)
+            parts[ring_of(array)].add(part)
+            used[array] = None
         if act.token is not None and act.token[2] >= 0:
             size = len(barriers[act.barrier])
             tokens |= {(act.token[0], slot, act.token[2]) for slot in range(size)}
@@ -174,9 +189,11 @@ def _model(
         count = ring.stages * len(parts[name])
         stages[name] = range(end, end + count)
         end += count
-    ordered = {name: tuple(sorted(numbers)) for name, numbers in parts.items()}
+    used |= dict.fromkeys(i.array for p in agents for i in p.code if isinstance(i, Read))
+    ordered = {array: tuple(sorted(parts[ring_of(array)])) for array in used}
+    shared = {array: stages[ring_of(array)] for array in used}
     return Model(
-        analysis, agents, barriers, stages, ordered, tuple(sorted(tokens)), counting, folds
+        analysis, agents, barriers, shared, ordered, tuple(sorted(tokens)), counting, folds
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fuser.core.expr import Expr, evaluate, substitute, variables
-from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.core.expr import Const, Expr, evaluate, substitute, variables
+from fuser.kir.core import Kernel, Stmt, TensorMapParam, walk_stmts
 from fuser.kir.stmts import (
     BulkLoad,
     CpAsync,
@@ -20,6 +20,7 @@ from fuser.kir.stmts import (
     MbarrierArriveToken,
     MbarrierWait,
     MbarrierWaitToken,
+    Roles,
     Store,
     TensorLoad,
     VectorLoad,
@@ -48,6 +49,27 @@ class Ring:
     def stage(self, index: Expr) -> Expr:
         """Return the stage of an element."""
         return index // self.slot
+
+
+OF_GROUP = " for group "
+
+
+def bytes_of(kernel: Kernel, stmt: BulkLoad | TensorLoad) -> Expr:
+    """Return the bytes that a copy by the engine completes on its barrier."""
+    if isinstance(stmt, BulkLoad):
+        return stmt.nbytes
+    maps = {p.name: p for p in kernel.params if isinstance(p, TensorMapParam)}
+    return Const(maps[stmt.tensor_map].box_bytes)
+
+
+def of_group(array: str, group: int | None) -> str:
+    """Return the name of the trips of an array that are one consumer group's."""
+    return array if group is None else f"{array}{OF_GROUP}{group}"
+
+
+def ring_of(array: str) -> str:
+    """Return the ring whose stages hold the trips of an array, be they all or a group's."""
+    return array.partition(OF_GROUP)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +161,15 @@ def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
 
 
 def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
-    """Return the ids of the loops that count trips: barriers or stages follow them."""
+    """Return the ids of the loops that count trips: barriers or stages follow them.
+
+    The loop in which a producer serves consumer groups is none: each group's trips are counted.
+    """
+    roles = [role for s in walk_stmts(kernel.body) if isinstance(s, Roles) for role in s.roles]
+    serving = {role.serves for role in roles if role.serves}
     found = set[int]()
     for place in places(kernel.body):
+        place = replace(place, loops=tuple(p for p in place.loops if p.var not in serving))
         if isinstance(place.stmt, (*ARRIVALS, *WAITS)):
             found.update(id(loop) for loop in place.loops)
             continue

@@ -41,7 +41,7 @@ def successors(m: Machine, state: State) -> Iterator[tuple[Event, State]]:
         step = agent.step
         if step.kind == "sync":
             yield from _meet(m, state, a)
-        elif step.kind != "end" and _ready(m, state, agent):
+        elif step.kind != "end" and is_ready(state, agent):
             yield from _act(m, state, a)
 
 
@@ -69,7 +69,8 @@ def name(m: Machine, cell: int) -> str:
     return barrier_name(m.model, cell)
 
 
-def _ready(m: Machine, state: State, agent: Agent) -> bool:
+def is_ready(state: State, agent: Agent) -> bool:
+    """Whether what an agent waits for has happened, or it does not wait."""
     step = agent.step
     if step.fault or step.kind not in ("wait", "wait_token"):
         return True
@@ -165,7 +166,7 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
             return state
         case "write":
             fills = state.agents[a].fills
-            trips = tuple((cell, fills[array]) for array, cell in step.writes)
+            trips = tuple((cell, array, fills[array]) for array, cell in step.writes)
             return fill(state, trips, landed=True)
         case _:
             raise AssertionError(step.kind)
@@ -252,8 +253,8 @@ def _landed(m: Machine, state: State, flight: Flight) -> State:
     flights = list(state.flights)
     flights.remove(flight)
     contents = list(state.contents)
-    for cell, trip in flight.writes:
-        contents[cell] = Content(trip, True)
+    for cell, array, trip in flight.writes:
+        contents[cell] = Content(array, trip, True)
     for read in flight.reads:
         if read in state.agents[flight.agent].pending:
             m.judge(state, flight.agent, read)

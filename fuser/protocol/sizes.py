@@ -85,11 +85,10 @@ def _bounds(place: Place) -> tuple[Expr, ...]:
 
 
 def _divisors(e: Expr, name: str) -> Iterator[int]:
-    """Yield constants by which a size is divided."""
+    """Yield constants by which a size is divided, in one division or several."""
     if isinstance(e, BinOp) and e.op == "/" and isinstance(e.rhs, Const):
-        if name in variables(e.lhs):
-            yield e.rhs.value
-            return
+        yield from (e.rhs.value * inner for inner in _divisors(e.lhs, name))
+        return
     if e == Var(name):
         yield 1
     for child in children(e):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fuser.protocol.counts import Known
 from fuser.protocol.errors import Violation
 from fuser.protocol.model import Model
+
+Write: TypeAlias = tuple[int, int, int]
+"""A cell, and the array and trip that it is filled for."""
 
 
 class Barrier(NamedTuple):
@@ -64,7 +67,7 @@ class Flight(NamedTuple):
     nbytes, arrivals
         What it takes off the pending bytes (an announcement: less than 0) and arrivals.
     writes
-        Cells with trips; an arrival has none.
+        Cells with arrays and trips; an arrival has none.
     reads
         Reads that are over when it takes effect.
     """
@@ -72,14 +75,15 @@ class Flight(NamedTuple):
     cell: int
     nbytes: int
     arrivals: int
-    writes: tuple[tuple[int, int], ...]
+    writes: tuple[Write, ...]
     agent: int
     reads: tuple[Pending, ...] = ()
 
 
 class Content(NamedTuple):
-    """What a part of a stage holds: the trip it was filled for, and whether it has landed."""
+    """What a part of a stage holds: the array and trip it was filled for, whether it has landed."""
 
+    array: int
     trip: int
     landed: bool
 
@@ -111,14 +115,14 @@ def finishing(agent: Agent) -> tuple[Pending, ...]:
     return tuple(p for p in agent.pending if p.converged or not agent.step.partial)
 
 
-def fill(state: State, trips: tuple[tuple[int, int], ...], *, landed: bool) -> State:
+def fill(state: State, trips: tuple[Write, ...], *, landed: bool) -> State:
     """Return `state` with cells filled for trips."""
     contents = list(state.contents)
-    for cell, trip in trips:
+    for cell, array, trip in trips:
         held = contents[cell]
         if held is not None and not held.landed:
             raise Violation("WAW", "a stage is written while another copy into it is in flight")
-        contents[cell] = Content(trip, landed)
+        contents[cell] = Content(array, trip, landed)
     return State(state.agents, state.barriers, tuple(contents), state.flights, state.known)
 
 

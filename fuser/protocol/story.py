@@ -15,8 +15,8 @@ from fuser.protocol.state import Agent, Event, Flight, State, barrier_name
 def tell(model: Model, fault: Fault) -> list[str]:
     """Return the story of a fault, one line a step."""
     lines = list[str]()
-    states = list(_replayed(model, fault))
-    told = [s for s in states if s[0].step is None or s[0].step.kind not in ("init", "fence")]
+    states = list(replay(model, fault))
+    told = [moment for moment in states if is_told(moment[0])]
     if len(told) < len(states):
         lines.append("  0. the barriers are initialised")
     for number, (event, before, after) in enumerate(told, 1):
@@ -29,8 +29,13 @@ def tell(model: Model, fault: Fault) -> list[str]:
     return lines
 
 
-def _replayed(model: Model, fault: Fault) -> Iterator[tuple[Event, State, State]]:
-    """Yield the events again, with the states around them."""
+def is_told(event: Event) -> bool:
+    """Whether an event has a number of its own; what makes the barriers has none."""
+    return event.step is None or event.step.kind not in ("init", "fence")
+
+
+def replay(model: Model, fault: Fault) -> Iterator[tuple[Event, State, State]]:
+    """Yield the events again with true trip numbers, and the states before and after each."""
     if not fault.events:
         return
     machine = Machine(model)
@@ -38,7 +43,7 @@ def _replayed(model: Model, fault: Fault) -> Iterator[tuple[Event, State, State]
     for event in fault.events:
         step = next(
             (
-                (before, after)
+                (happened, before, after)
                 for before in open_
                 for happened, after in _possible(machine, before)
                 if happened[:2] == event[:2] and _alike(happened.flight, event.flight)
@@ -47,8 +52,8 @@ def _replayed(model: Model, fault: Fault) -> Iterator[tuple[Event, State, State]
         )
         if step is None:
             return
-        yield event, *step
-        open_ = [step[1]]
+        yield step
+        open_ = [step[2]]
 
 
 def _possible(machine: Machine, state: State) -> Iterator[tuple[Event, State]]:
@@ -93,12 +98,10 @@ def _event(model: Model, event: Event, before: State) -> str:
 
 
 def _stage(model: Model, flight: Flight) -> str:
-    cell, trip = flight.writes[0]
-    for array, cells in model.stages.items():
-        if cell in cells:
-            stage = (cell - cells.start) // len(model.parts[array])
-            return f"stage {stage} of {array} for trip {trip}"
-    raise AssertionError(cell)
+    cell, number, trip = flight.writes[0]
+    array = model.arrays[number]
+    stage = (cell - model.stages[array].start) // len(model.parts[array])
+    return f"stage {stage} of {array} for trip {trip}"
 
 
 def _consequence(model: Model, before: State, after: State) -> str:
@@ -124,8 +127,11 @@ def _standstill(model: Model, state: State) -> Iterator[str]:
     """Yield what every agent is at, and what barriers in use wait for."""
     for program, agent in zip(model.agents, state.agents, strict=True):
         yield f"     {program.name} {_place(model, agent)}"
+    waited = {a.step.cell for a in state.agents if a.step.kind in ("wait", "wait_token")}
     for cell, barrier in enumerate(state.barriers):
-        if barrier is not None and (barrier.pending != barrier.arrivals or barrier.tx):
+        if barrier is None:
+            continue
+        if cell in waited or barrier.pending != barrier.arrivals or barrier.tx:
             arrivals = f"{barrier.pending} of {barrier.arrivals} arrivals"
             where = barrier_name(model, cell)
             yield f"     {where}: {arrivals} and {barrier.tx} bytes pending"

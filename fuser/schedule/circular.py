@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fuser.core.errors import ScheduleError
+from fuser.core.location import caller_location
 from fuser.schedule.kinds import ParallelType
 
 
@@ -29,6 +30,15 @@ class Pipelined:
 
     sync: Literal["parity", "token"] = "parity"
     war: Literal["barrier", "mbarrier"] = "mbarrier"
+
+    def __post_init__(self) -> None:
+        _require_one_of("sync", self.sync, ("parity", "token"))
+        _require_one_of("war", self.war, ("barrier", "mbarrier"))
+
+    @property
+    def words(self) -> str:
+        """The type and its options, for people."""
+        return f"pipelined, sync {self.sync}, war {self.war}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +68,68 @@ class WarpSpecialized:
     ping_pong: bool = False
 
     def __post_init__(self) -> None:
-        if not self.on.is_block:
+        if not (_is_a(self.on, ParallelType) and self.on.is_block):
             raise ScheduleError(
-                f"WarpSpecialized: on {self.on.name}; needed block_x, block_y or block_z"
+                f"WarpSpecialized: on {getattr(self.on, 'name', repr(self.on))}; needed block_x, "
+                "block_y or block_z",
+                caller_location(),
             )
-        for count in self.num_registers or ():
-            if not 24 <= count <= 256 or count % 8:
-                raise ScheduleError(
-                    f"WarpSpecialized: {count} registers a thread; setmaxnreg takes multiples of 8 "
-                    "from 24 to 256"
-                )
+        if self.num_registers is not None:
+            _require_registers(self.num_registers)
+        if self.stage_slice_position is not None and not _is_int(self.stage_slice_position):
+            raise ScheduleError(
+                f"WarpSpecialized: stage_slice_position {self.stage_slice_position!r}; an int or "
+                "None is needed",
+                caller_location(),
+            )
         if self.ping_pong and self.stage_slice_position is None:
             raise ScheduleError(
                 "WarpSpecialized: ping_pong is an order of consumer groups; needed a "
-                f"stage_slice_position right of axis {self.on.name}"
+                f"stage_slice_position right of axis {self.on.name}",
+                caller_location(),
             )
+
+    @property
+    def words(self) -> str:
+        """The type and its options, for people."""
+        words = [f"warp-specialised on {self.on.name}"]
+        if self.num_registers is not None:
+            words.append(f"registers {self.num_registers[0]} and {self.num_registers[1]}")
+        if self.stage_slice_position is not None:
+            words.append(f"stages sliced at position {self.stage_slice_position}")
+        return ", ".join([*words, "ping-pong"] if self.ping_pong else words)
+
+
+def _require_one_of(option: str, given: object, known: tuple[str, str]) -> None:
+    if given not in known:
+        raise ScheduleError(
+            f"Pipelined: {option} {given!r}; needed {known[0]!r} or {known[1]!r}", caller_location()
+        )
+
+
+def _require_registers(given: tuple[int, ...]) -> None:
+    """Raise `ScheduleError` unless `given` is a pair of counts that ``setmaxnreg`` takes."""
+    if not (_is_a(given, tuple) and len(given) == 2):
+        raise ScheduleError(
+            f"WarpSpecialized: num_registers {given!r}; needed (producer, consumer)",
+            caller_location(),
+        )
+    for count in given:
+        if not _is_int(count) or not 24 <= count <= 256 or count % 8:
+            raise ScheduleError(
+                f"WarpSpecialized: {count!r} registers a thread; setmaxnreg takes multiples of 8 "
+                "from 24 to 256",
+                caller_location(),
+            )
+
+
+def _is_a(given: object, kind: type) -> bool:
+    """Whether `given` is of a kind; callers without a type checker may have given anything."""
+    return isinstance(given, kind)
+
+
+def _is_int(given: object) -> bool:
+    return _is_a(given, int) and not _is_a(given, bool)
 
 
 CircularBufferType: TypeAlias = Pipelined | WarpSpecialized
@@ -93,6 +150,25 @@ class CircularBuffer:
     stages: int
     prefetch: int
     type: CircularBufferType = Pipelined()
+
+    @staticmethod
+    def of(stages: int, distance: int | None, kind: CircularBufferType) -> CircularBuffer:
+        """Return what the user asked for: no distance is the largest, negative ones count from S.
+
+        Raises
+        ------
+        ScheduleError
+            A number is no int, or out of range; `kind` is no kind of pipeline.
+        """
+        for what, number in (("stages", stages), ("prefetch distance", distance)):
+            if number is not None and not _is_int(number):
+                raise ScheduleError(f"circular_buffer: {what} {number!r}; an int is needed")
+        if not _is_a(kind, Pipelined) and not _is_a(kind, WarpSpecialized):
+            raise ScheduleError(
+                f"circular_buffer: type {kind!r}; needed Pipelined(...) or WarpSpecialized(...)"
+            )
+        ahead = stages - 1 if distance is None else distance
+        return CircularBuffer(stages, ahead + stages if ahead < 0 else ahead, kind)
 
     def __post_init__(self) -> None:
         if self.stages < 1:

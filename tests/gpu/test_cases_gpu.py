@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from matrix import on_gpu
 from matrix.case_aliases import *  # noqa: F403
+from matrix.case_rings import *  # noqa: F403
 from matrix.case_shapes import *  # noqa: F403
 from matrix.case_values import *  # noqa: F403
 from matrix.pointwise import Execute
@@ -32,6 +33,14 @@ def execute(request: pytest.FixtureRequest) -> Execute:
         return on_gpu.run_on_numpy
     pytest.importorskip("torch", reason="torch is not installed on this machine")
     return on_gpu.run_on_torch
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def by_hand(request: pytest.FixtureRequest) -> Execute:
+    if request.param == "numpy":
+        return on_gpu.run_by_hand_on_numpy
+    pytest.importorskip("torch", reason="torch is not installed on this machine")
+    return on_gpu.run_by_hand_on_torch
 
 
 @pytest.fixture

@@ -25,11 +25,24 @@ def run_on_numpy(fd: FusionDefinition, inputs: Sequence[Any]) -> list[np.ndarray
     return fd.execute(inputs, backend="cuda")
 
 
-def run_on_torch(fd: FusionDefinition, inputs: Sequence[Any]) -> list[np.ndarray]:
+def run_by_hand_on_numpy(fd: FusionDefinition, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """As `run_on_numpy`, by the schedule that the definition was given."""
+    return fd.manual_execute(inputs, backend="cuda")
+
+
+def run_by_hand_on_torch(fd: FusionDefinition, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """As `run_on_torch`, by the schedule that the definition was given."""
+    return run_on_torch(fd, inputs, by_hand=True)
+
+
+def run_on_torch(
+    fd: FusionDefinition, inputs: Sequence[Any], by_hand: bool = False
+) -> list[np.ndarray]:
     """CUDA tensors of the same layout; inputs that are written in place are copied back."""
     placed = {i: to_torch(x) for i, x in enumerate(inputs) if isinstance(x, np.ndarray)}
     given = [placed.get(i, x) for i, x in enumerate(inputs)]
-    outputs = [to_numpy(y) for y in fd.execute(given, backend="cuda")]
+    run = fd.manual_execute if by_hand else fd.execute
+    outputs = [to_numpy(y) for y in run(given, backend="cuda")]
     written = {o.alias_of for o in fd.fusion.outputs}
     for i, argument in enumerate(fd.arguments):
         if getattr(argument, "name", None) in written:

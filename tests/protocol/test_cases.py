@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matrix.case_aliases import *  # noqa: F403
+from matrix.case_rings import *  # noqa: F403
 from matrix.case_shapes import *  # noqa: F403
 from matrix.case_values import *  # noqa: F403
 from matrix.pointwise import Execute
+from rings.interpret import run_by_hand
 
 from fuser.api.definition import FusionDefinition
 from fuser.api.pipeline import build_program
@@ -31,6 +33,11 @@ def execute() -> Execute:
         return fd.execute(inputs, backend="interpret")
 
     return interpret
+
+
+@pytest.fixture
+def by_hand() -> Execute:
+    return run_by_hand
 
 
 @pytest.fixture

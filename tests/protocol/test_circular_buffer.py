@@ -15,7 +15,10 @@ from rings.families import Choices, L, buffered, shared_out, staged, tensor, til
 
 from fuser import FusionDefinition
 
-pytestmark = pytest.mark.protocol
+pytestmark = [
+    pytest.mark.protocol,
+    pytest.mark.filterwarnings("ignore::fuser.core.errors.FallbackWarning"),  # odd sizes
+]
 
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
 CLUSTERS = tuple(matrix.clusters())

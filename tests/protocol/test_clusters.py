@@ -200,7 +200,7 @@ def small(body: Body, grid: Expr = FOUR, cluster: tuple[int, int, int] = (2, 1, 
     extents = (grid, ONE, ONE)
     block = (Const(32), ONE, ONE)
     barriers = (BarrierArray("b", 1),)
-    return Kernel("k", (Y,), (), extents, block, "i32", body, (), 0, barriers, cluster)
+    return Kernel("k", (Y,), (), extents, block, "i32", body, barriers=barriers, cluster=cluster)
 
 
 def store(index: Expr, value: Expr) -> Stmt:

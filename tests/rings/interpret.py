@@ -1,11 +1,13 @@
-"""A cell on the interpreter: functional result, and checked mode over several interleavings."""
+"""Rings on the interpreter: functional result, and checked mode over several interleavings."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
+from fuser import FusionDefinition
 from fuser.api.execute import bind, program_of
 from fuser.interp.checked import check_kernel
 from fuser.interp.functional import allocate
@@ -40,3 +42,20 @@ def check(cell: Cell, seeds: int = 2) -> None:
             continue  # the others have left their part of the output poisoned
         got = np.asarray(done[buffer.name]).reshape(expected.shape)
         require_equal(cell, got, expected, f"checked, seed {seed}")
+
+
+def run_by_hand(
+    fd: FusionDefinition, inputs: Sequence[np.ndarray], seed: int = 0
+) -> list[np.ndarray]:
+    """Run a definition's own schedule; raise unless checked mode agrees and finds nothing."""
+    call = bind(fd, inputs, True)
+    program = program_of(fd, call, True)
+    memory = {name: view.numpy() for name, view in call.views.items()}
+    memory |= {b.name: allocate(b, call.env)[0] for b in program.buffers}
+    for kernel in program.kernels:
+        memory |= check_kernel(kernel, call.env, memory, blocks=1 << 20, seed=seed)
+    outputs = fd.manual_execute(inputs, backend="interpret")
+    returned = [o.buffer for o in program.outputs if o.returned]
+    for name, out in zip(returned, outputs, strict=True):
+        np.testing.assert_array_equal(memory[name].reshape(-1), out.reshape(-1))
+    return outputs

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from fuser.core.errors import LaunchError
+from fuser.core.errors import FallbackWarning, LaunchError
 from fuser.runtime.driver import check as checked
 from fuser.runtime.driver import driver
 from fuser.runtime.log import CompileWarning
@@ -91,6 +91,7 @@ def work(names: Sequence[str]) -> None:
     """Run cells by name, one line before and one after each; stop when the context is lost."""
     known = {str(cell): cell for cell in (*matrix.whole(), *matrix.covering())}
     warnings.simplefilter("ignore", CompileWarning)
+    warnings.simplefilter("ignore", FallbackWarning)
     for name in names:
         print("begin", name, flush=True)
         try:

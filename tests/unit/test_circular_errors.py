@@ -441,6 +441,7 @@ def test_a_specialised_axis_of_unknown_extent():
     cache.axis(1).parallelize(P.tma)
     cache.inline_at(y, 1)
     cache.circular_buffer(2, type=WarpSpecialized())
-    refused("a block extent is z_size0; a pipeline counts arrivals, which needs a constant",
-            fd.manual_execute, [np.ones(256, "f4"), np.ones(32, "f4")], backend="interpret",
-            here=False)  # fmt: skip
+    refused("x_cache: warp-specialised, and block_x has z_size0 threads; barriers count arrivals, "
+            "which needs a constant extent",
+            fd.manual_execute, [np.ones(256, "f4"), np.ones(32, "f4")],
+            backend="interpret")  # fmt: skip

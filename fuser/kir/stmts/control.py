@@ -20,7 +20,13 @@ FULL_UNROLL_LIMIT = 16
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
-    """``for (idx var = start; var < extent; var += step) body``, with exactly one pragma."""
+    """``for (idx var = start; var < extent; var += step) body``, with exactly one pragma.
+
+    Attributes
+    ----------
+    label
+        What the loop is in a pipeline (``"main"``...); printed behind its first line.
+    """
 
     var: str
     extent: Expr
@@ -28,6 +34,7 @@ class For(Stmt):
     unroll: Unroll = Unroll()
     start: Expr = ZERO
     step: Expr = ONE
+    label: str = ""
 
     def trip(self) -> int | None:
         """Return the number of iterations when it is a constant."""
@@ -64,6 +71,7 @@ class For(Stmt):
             "start": to_c(self.start),
             "extent": to_c(self.extent, 6),
             "step": step,
+            "label": f"  // {self.label}" if self.label else "",
             "body": render(self.body),
         }
 

@@ -28,6 +28,8 @@ class Role:
     groups
         How many parts of the role proceed by themselves: equal numbers of whole warps, which run
         the same statements on trips of their own.
+    serves
+        Variable of the loop in which a producer fills stages for those groups in turn.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Role:
     threads: int
     body: tuple[Stmt, ...]
     groups: int = 1
+    serves: str = ""
 
     @property
     def range(self) -> range:

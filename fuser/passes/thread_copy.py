@@ -1,4 +1,4 @@
-"""Copies of boxes by all threads that fill a ring, where the copy engine cannot make them."""
+"""Copy a box into its stage element by element, where the copy engine cannot."""
 
 from __future__ import annotations
 
@@ -18,32 +18,37 @@ from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
 from fuser.schedule.kinds import ParallelType
 
+THREAD = Var("thread")
 
-def thread_copies(
+
+def copies_by_threads(
     state: Lowering,
     plans: Mapping[str, CopyPlan],
     nodes: tuple[NestNode, ...],
-    writers: int,
     scope: Scope,
+    writers: int,
 ) -> tuple[Stmt, ...]:
-    """Return loops in which `writers` threads copy the boxes of the tensors in `plans`."""
+    """Return loops in which `writers` threads copy the boxes of the tensors that have `plans`."""
     result: list[Stmt] = []
     for node in nodes:
         if isinstance(node, Loop):
             inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
-            body = thread_copies(state, plans, node.body, writers, inner)
+            body = copies_by_threads(state, plans, node.body, inner, writers)
             if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                 result += body
             else:
                 result.append(For(node.var, node.extent, body, node.unroll))
         elif isinstance(node, Compute) and node.tensor in plans:
-            result.append(_copy(state, plans[node.tensor], node, writers, scope))
+            result.append(copy_by_threads(state, plans[node.tensor], node, scope, writers))
     return tuple(result)
 
 
-def _copy(state: Lowering, plan: CopyPlan, node: Compute, writers: int, scope: Scope) -> Stmt:
-    """Return the loop over the elements of a box, shared out among the writers."""
-    name, graph, ts = node.tensor, state.nest.graph, state.nest.schedule.tensors[node.tensor]
+def copy_by_threads(
+    state: Lowering, plan: CopyPlan, node: Compute, scope: Scope, writers: int
+) -> Stmt:
+    """Return the loop over the elements of a box, shared out among `writers` threads."""
+    name, graph = node.tensor, state.nest.graph
+    ts = state.nest.schedule.tensors[name]
     (source,) = graph.operand_names(name)
     numel = 1
     digits: dict[int, Expr] = {}
@@ -55,13 +60,14 @@ def _copy(state: Lowering, plan: CopyPlan, node: Compute, writers: int, scope: S
         numel *= extent.value
     facts = scope.facts.with_range(e.name, Const(numel))
     loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
-    guard = substitute(plan.guard, {f"a{j}": at for j, at in enumerate(loops)})
+    env = {f"a{j}": at for j, at in enumerate(loops)}
+    guard = substitute(plan.guard, env)
     held = facts.with_guard(guard)
-    at = substitute(plan.source, {f"a{j}": at for j, at in enumerate(loops)})
-    value = Element(source, simplify(at, held), graph.value(source).dtype)
+    dtype = graph.value(source).dtype
+    value = Element(source, simplify(substitute(plan.source, env), held), dtype)
     store = Store(name, buffer_index(ts, loops, held), value)
     first = ZERO if scope.team is None else scope.team.first
     return For(
         e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
-        Var("thread") - first, Const(writers),
+        THREAD - first, Const(writers),
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Pictures of pipelines: stages and warps over time."""
