@@ -11,6 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,15 @@ class LaunchConfig:
     gridDimX = gridDimY = gridDimZ = blockDimX = blockDimY = blockDimZ = 0
     sharedMemBytes = numAttrs = hStream = 0
 
+    def __init__(self) -> None:
+        self.attrs: list[LaunchAttribute] = []
+
+
+class LaunchAttribute:
+    def __init__(self) -> None:
+        self.id = ""
+        self.value = SimpleNamespace(clusterDim=SimpleNamespace(x=0, y=0, z=0))
+
 
 class Memcpy2D:
     srcMemoryType = dstMemoryType = srcDevice = dstDevice = 0
@@ -39,6 +49,8 @@ class FakeDriver:
     """The driver calls of the runtime, recording launches and frees."""
 
     CUdevice_attribute = CUfunction_attribute = CUpointer_attribute = CUmemorytype = _Names()
+    CUlaunchAttributeID = _Names()
+    CUlaunchAttribute = LaunchAttribute
     CUlaunchConfig = LaunchConfig
     CUDA_MEMCPY2D = Memcpy2D
 
@@ -46,6 +58,7 @@ class FakeDriver:
         self.kernels: dict[str, Callable[..., None]] = {}
         self.blocks: dict[int, Any] = {}
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
+        self.clusters: list[tuple[int, ...]] = []
         self.log: list[str] = []
         self.failing: dict[str, int] = {}  # call -> error code
         self.context = 0
@@ -117,6 +130,10 @@ class FakeDriver:
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         block = (config.blockDimX, config.blockDimY, config.blockDimZ)
         self.launches.append((name, grid, block, config.hStream))
+        for attribute in config.attrs[: config.numAttrs]:
+            assert attribute.id == "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION"
+            extents = attribute.value.clusterDim
+            self.clusters.append((extents.x, extents.y, extents.z))
         if not code:
             self.kernels[name](grid, block, params)
         return (code,)

@@ -14,6 +14,7 @@ from fuser.core.location import caller_location
 from fuser.passes.reach import check_position, consumers_of
 from fuser.schedule import stage
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
+from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
@@ -25,10 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 VECTOR_BYTES = (2, 4, 8, 16)
-_LATER = {
-    ParallelType.cluster_x, ParallelType.cluster_y, ParallelType.cluster_z,
-    ParallelType.mma,
-}  # fmt: skip
+_LATER = {ParallelType.mma}
 
 
 class directive:
@@ -394,9 +392,11 @@ class Axis:
             _check_kind("parallelize", kind, ParallelType)
             if kind in _LATER:
                 raise ScheduleError(
-                    f"parallelize: axis {at} to {kind.name}; grid, block, vectorize, unroll, "
-                    "unswitch or serial is needed"
+                    f"parallelize: axis {at} to {kind.name}; grid, cluster, block, vectorize, "
+                    "unroll, unswitch or serial is needed"
                 )
+            if kind.is_cluster:
+                check_cluster_axis(ts.domain.loop[at], at, kind)
             if kind is ParallelType.vectorize:
                 self._check_vector(ts, at)
             ts.domain = ts.domain.bind(at, kind)

@@ -22,9 +22,6 @@ from fuser.kir.verify import DYNAMIC_ALIGN, verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
 _THREAD_NAMES = {
-    "bx": "blockIdx.x",
-    "by": "blockIdx.y",
-    "bz": "blockIdx.z",
     "tx": "threadIdx.x",
     "ty": "threadIdx.y",
     "tz": "threadIdx.z",
@@ -46,7 +43,7 @@ def emit(kernel: Kernel) -> str:
     params = [_param(p) for p in kernel.params]
     names = _thread_names(kernel, words(body))
     text = template("kernel/function.cu.j2").render(
-        bounds=_bounds(kernel),
+        bounds=_bounds(kernel) + _cluster_dims(kernel),
         name=kernel.name,
         params=_wrapped(params, len(kernel.name)),
         body="\n".join(part for part in (*shared, *names, body) if part),
@@ -120,6 +117,22 @@ def _bounds(kernel: Kernel) -> str:
     return f"__launch_bounds__({threads}{blocks}) "
 
 
+def _cluster_dims(kernel: Kernel) -> str:
+    if kernel.cluster_size == 1:
+        return ""
+    return f"__cluster_dims__({', '.join(map(str, kernel.cluster))}) "
+
+
+def _block_names(kernel: Kernel) -> dict[str, str]:
+    """Return what the coordinates of a block, and of its cluster, are: a cluster tiles the grid."""
+    names: dict[str, str] = {}
+    for axis, blocks in zip("xyz", kernel.cluster, strict=True):
+        index = f"blockIdx.{axis}"
+        names[f"b{axis}"] = index if blocks == 1 else f"{index} / {blocks}"
+        names[f"c{axis}"] = "0" if blocks == 1 else f"{index} % {blocks}"
+    return names | {"cluster_rank": "cluster_ctarank()"}
+
+
 def _thread_names(kernel: Kernel, used: frozenset[str]) -> list[str]:
     """Define the block and thread coordinates that the body uses, and block extents likewise."""
     lines: list[str] = []
@@ -139,5 +152,6 @@ def _thread_names(kernel: Kernel, used: frozenset[str]) -> list[str]:
     ]
     if extents:
         lines.insert(0, f"const int {', '.join(extents)};")
-    coordinates = [f"{n} = {builtin}" for n, builtin in _THREAD_NAMES.items() if n in used]
+    known = _block_names(kernel) | _THREAD_NAMES
+    coordinates = [f"{n} = {builtin}" for n, builtin in known.items() if n in used]
     return [f"const idx {', '.join(coordinates)};", *lines] if coordinates else lines

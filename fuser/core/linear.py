@@ -17,7 +17,7 @@ Linear: TypeAlias = dict[Monomial, int]
 
 UNIT: Monomial = ()
 
-_HARDWARE = {"bx": 0, "by": 0, "bz": 0, "tx": 1, "ty": 1, "tz": 1}
+_HARDWARE = {"bx": 0, "by": 0, "bz": 0, "cx": 0, "cy": 0, "cz": 0, "tx": 1, "ty": 1, "tz": 1}
 
 
 @lru_cache(maxsize=65536)

@@ -31,7 +31,9 @@ mbarrier_arrive_expect_tx mbarrier_wait mbarrier_wait_token mbarrier_try_wait
 mbarrier_try_wait_token bulk_load bulk_store bulk_commit bulk_wait bulk_wait_read tensor_load
 tensor_store fence_proxy_async cp_async cp_async_arrive cp_async_commit cp_async_wait named_barrier
 set_max_registers_inc set_max_registers_dec CUtensorMap smem_raw thread role_thread
-tx ty tz bx by bz nx ny nz lane warp cast vec bits bit_cast min max abs smem
+cluster_ctarank cluster_rank cluster_sync mbarrier_arrive_remote mbarrier_wait_cluster
+mbarrier_try_wait_cluster tensor_load_multicast
+tx ty tz bx by bz cx cy cz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 """
 
 

@@ -40,6 +40,7 @@ def check_kernel(
     ----------
     blocks
         Linear block numbers, or how many to take: the first, the last, and random ones between.
+        Numbers of clusters, in a kernel that has them: all their blocks run.
     seed
         Decides the interleaving; printed with every failure.
 
@@ -72,12 +73,20 @@ def check_kernel(
 def _choose_blocks(
     launch: Launch, blocks: Sequence[int] | int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    if not isinstance(blocks, int):
-        return np.asarray(blocks, np.int64)
-    if launch.blocks <= blocks:
-        return np.arange(launch.blocks)
-    inner = rng.permutation(np.arange(1, launch.blocks - 1))[: max(0, blocks - 2)]
-    return np.sort(np.concatenate(([0, launch.blocks - 1][:blocks], inner)).astype(np.int64))
+    size = launch.cluster_size
+    clusters = _choose_clusters(launch.blocks // size, blocks, rng)
+    return (clusters[:, None] * size + np.arange(size)).reshape(-1)
+
+
+def _choose_clusters(
+    total: int, chosen: Sequence[int] | int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    if not isinstance(chosen, int):
+        return np.asarray(chosen, np.int64)
+    if total <= chosen:
+        return np.arange(total)
+    inner = rng.permutation(np.arange(1, total - 1))[: max(0, chosen - 2)]
+    return np.sort(np.concatenate(([0, total - 1][:chosen], inner)).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,7 @@ class Warps:
             interleaved=True,
             barriers=launch.mbarriers(ids.size),
             maps=launch.maps,
+            cluster=kernel.cluster,
         )
         agents = tuple(_warps(launch, ids))
         holds = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}

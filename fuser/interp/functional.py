@@ -100,7 +100,8 @@ def _blocks_per_chunk(launch: Launch) -> int:
     registers = (s.size for s in walk_stmts(launch.kernel.body) if isinstance(s, DeclareRegisters))
     live = LIVE_ELEMENTS // (launch.threads * max(registers, default=1))
     nbytes = sum(s.nbytes for s in launch.kernel.shared)
-    return max(1, min(live, SHARED_BYTES // nbytes if nbytes else live))
+    blocks = max(1, min(live, SHARED_BYTES // nbytes if nbytes else live))
+    return -(-blocks // launch.cluster_size) * launch.cluster_size
 
 
 def _run_chunk(launch: Launch, first: int, last: int, check_index: bool) -> None:
@@ -114,6 +115,7 @@ def _run_chunk(launch: Launch, first: int, last: int, check_index: bool) -> None
         narrow_index=check_index,
         barriers=launch.mbarriers(blocks),
         maps=launch.maps,
+        cluster=launch.kernel.cluster,
     )
     agent = launch.agent("all threads", np.arange(first, last), np.arange(launch.threads))
     for wait in run_body(launch.kernel.body, machine, agent):

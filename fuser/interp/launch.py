@@ -20,6 +20,7 @@ from fuser.sim.memory import Memory, flat_view, poison
 from fuser.sim.phases import Mbarriers
 
 Extents = tuple[int, int, int]
+BLOCK_NAMES = ("bx", "by", "bz", "cx", "cy", "cz", "cluster_rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ class Launch:
         """Blocks of the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.kernel.cluster_size
+
+    @property
+    def clusters(self) -> Extents:
+        """Extents of the grid in clusters."""
+        x, y, z = (n // side for n, side in zip(self.grid, self.kernel.cluster, strict=True))
+        return x, y, z
+
     def shared(self, blocks: int) -> dict[str, Memory]:
         """Return fresh, poisoned shared arrays for `blocks` blocks."""
         return {
@@ -71,16 +83,25 @@ class Launch:
         return {b.name: Mbarriers.raw(b.name, b.size, blocks) for b in self.kernel.barriers}
 
     def agent(self, name: str, ids: NDArray[np.int64], tid: NDArray[np.int64]) -> Agent:
-        """Return the agent of threads `tid` (one per lane) of every block in `ids`."""
+        """Return the agent of threads `tid` (one per lane) of every block in `ids`.
+
+        Blocks are numbered cluster by cluster, and by rank inside of one.
+        """
         lanes = np.tile(tid, ids.size)
-        env: dict[str, Any] = dict(self.env) | {"thread": lanes}
-        blocks = ("bx", "by", "bz"), self.grid, np.repeat(ids, tid.size)
-        threads = ("tx", "ty", "tz"), self.block, lanes
-        for names, extents, linear in (blocks, threads):
+        env: dict[str, Any] = dict(self.env)
+        sides, size = self.kernel.cluster, self.cluster_size
+        numbers = np.repeat(ids, tid.size)
+        env["cluster_rank"] = numbers % size if size > 1 else 0
+        for letter, extents, linear in (
+            ("b", self.clusters, numbers // size),
+            ("c", sides, numbers % size),
+            ("t", self.block, lanes),
+        ):
+            names = (f"{letter}{axis}" for axis in "xyz")
             env.update(zip(names, _coordinates(linear, extents), strict=True))
         env["thread"] = lanes
         if ids.size == 1:
-            env.update((n, int(np.ravel(env[n])[0])) for n in ("bx", "by", "bz"))
+            env.update((n, int(np.ravel(env[n])[0])) for n in BLOCK_NAMES)
         slot = np.repeat(np.arange(ids.size), tid.size)
         return Agent(name, lanes, slot, env, dict(self.scalars))
 
@@ -120,6 +141,11 @@ def bind(
             if isinstance(p, ScalarParam)
         }
     grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
+    if any(n % blocks for n, blocks in zip(grid, kernel.cluster, strict=True)):
+        raise InputError(
+            f"kernel {kernel.name}: grid {grid} of clusters {kernel.cluster}; needed extents that "
+            "are multiples of the cluster's"
+        )
     maps = {p.name: _tensor_map(p, env) for p in kernel.params if isinstance(p, TensorMapParam)}
     return Launch(kernel, grid, block, dict(env), tensors, values, maps)
 

@@ -6,11 +6,13 @@ import abc
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import ONE, ZERO, Expr
+from fuser.core.expr import ONE, ZERO, Const, Expr
+from fuser.core.hardware import MAX_CLUSTER
 from fuser.core.unroll import Unroll
 from fuser.kir.fallback import Fallback
 from fuser.kir.tensor_map import TensorMapParam
@@ -178,12 +180,15 @@ class Kernel:
     grid, block
         Launch extents (x, y, z) over size variables. Block extents are constants wherever the
         schedule makes them so.
+    cluster
+        Blocks of a cluster (x, y, z); the grid's extents are multiples of these.
     index
         Width of index arithmetic.
     body
         What every thread runs. Free index variables are the size parameters and
-        ``bx by bz`` (block index), ``tx ty tz`` (thread index) and ``thread`` (linear thread
-        index), defined by the kernel template.
+        ``bx by bz`` (block index; in a kernel of clusters the cluster's index), ``tx ty tz``
+        (thread index), ``thread`` (linear thread index), ``cx cy cz`` (index of the block in its
+        cluster) and ``cluster_rank`` (the same, linear), defined by the kernel template.
     header
         Comment lines: fusion and schedule, for the person who reads the CUDA.
     min_blocks
@@ -208,6 +213,12 @@ class Kernel:
     barriers: tuple[BarrierArray, ...] = ()
     rings: tuple[Ring, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return prod(self.cluster)
 
     @property
     def shared_bytes(self) -> int:
@@ -245,6 +256,19 @@ class Kernel:
                 raise VerifyError(f"kernel {self.name}: {p.label}; needed one of {sorted(tensors)}")
         if ZERO in self.block:
             raise VerifyError(f"kernel {self.name}: block {self.block} has no threads")
+        self._verify_cluster()
+
+    def _verify_cluster(self) -> None:
+        if min(self.cluster) < 1 or self.cluster_size > MAX_CLUSTER:
+            raise VerifyError(
+                f"kernel {self.name}: cluster {self.cluster}; needed 1 to {MAX_CLUSTER} blocks"
+            )
+        for extent, blocks in zip(self.grid, self.cluster, strict=True):
+            if isinstance(extent, Const) and extent.value % blocks:
+                raise VerifyError(
+                    f"kernel {self.name}: grid {self.grid} of clusters {self.cluster}; needed "
+                    "extents that are multiples of the cluster's"
+                )
 
 
 GRID_1: tuple[Expr, Expr, Expr] = (ONE, ONE, ONE)

@@ -29,7 +29,7 @@ def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
 
     def indexes(j: int) -> bool:
         axis = ts.domain.loop[j]
-        if axis.reduction or axis.parallel.is_grid:
+        if axis.reduction or axis.parallel.is_grid or axis.parallel.is_cluster:
             return False
         if axis.parallel.is_block:
             return shared and j != group

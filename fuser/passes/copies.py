@@ -39,6 +39,7 @@ from fuser.fusion.shapes import stride_var
 from fuser.kir.fallback import Obstacle
 from fuser.kir.tensor_map import MAX_COORDINATE, TensorMapParam, require_encodable
 from fuser.passes.buffers import buffer_axes, slot_index
+from fuser.passes.cluster import Multicast, shared_by_cluster
 from fuser.passes.layout import Layout
 from fuser.passes.state import Lowering
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
@@ -76,6 +77,8 @@ class CopyPlan:
         Coordinates in the tensor map, innermost first.
     obstacle
         Why the engine asked for is not used; None where it is.
+    multicast
+        The blocks of a cluster that share the box; None where each loads its own.
     """
 
     engine: Engine
@@ -87,6 +90,7 @@ class CopyPlan:
     map: TensorMapParam | None = None
     coords: tuple[Expr, ...] = ()
     obstacle: Obstacle | None = None
+    multicast: Multicast | None = None
 
 
 def axis_vars(ts: TensorSchedule) -> tuple[Expr, ...]:
@@ -386,13 +390,16 @@ class Planner:
         )
         require_encodable(param)
         self.require_tile_aligned()
-        covered = {f"a{j}" for j in self.axes}
-        outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
         self.require_multiple(coords[0], "the innermost coordinate of a box")
+        multicast, free = shared_by_cluster(self.ts, coords, self.state.launch)
+        covered = {f"a{j}" for j in (*self.axes, *free)}
+        outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         nbytes = Const(prod(self.extents) * self.itemsize)
         tile = self.at_origin(self.tile)
-        return CopyPlan("tensor", self.axes, outer, ZERO, tile, nbytes, param, coords)
+        return CopyPlan(
+            "tensor", self.axes, outer, ZERO, tile, nbytes, param, coords, multicast=multicast
+        )
 
     def extent(self, axis: int | None) -> int:
         """Return the extent of a copied axis."""

@@ -22,7 +22,7 @@ from fuser.passes.buffers import buffer_index, buffer_size, locate, producer_roo
 from fuser.passes.expand import Coords, Expander
 from fuser.passes.guards import guarded
 from fuser.passes.inline import inline_last
-from fuser.passes.launch import BLOCK, GRID, LastBlock, padded_block
+from fuser.passes.launch import BLOCK, CLUSTER, GRID, LastBlock, padded_block
 from fuser.passes.state import Lowering, Scope
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
@@ -78,7 +78,7 @@ class ElementLowering:
         if ts.memory is not MemoryType.local:
             chosen = scope.hardware.union(*(b.kinds for b in last))
             if ts.memory is MemoryType.shared:
-                chosen |= set(GRID)  # every block has its own
+                chosen |= {*GRID, *CLUSTER}  # every block has its own
             guard = all_of(guard, self.state.elsewhere(chosen))
         return guard_of(guard, scope.facts)
 

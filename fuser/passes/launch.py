@@ -11,6 +11,7 @@ from fuser.schedule.kinds import ParallelType
 
 GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 BLOCK = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
+CLUSTER = (ParallelType.cluster_x, ParallelType.cluster_y, ParallelType.cluster_z)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ from fuser.nest.nodes import (
 )
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
+from fuser.passes.cluster import check_clusters, cluster_extents, cluster_grid
 from fuser.passes.element import ElementLowering
-from fuser.passes.launch import BLOCK, GRID, launch_extents, padded_block
+from fuser.passes.launch import BLOCK, launch_extents, padded_block
 from fuser.passes.layout import Layout
 from fuser.passes.mentions import mentioned
 from fuser.passes.rewrite import substitute_body
@@ -184,6 +185,7 @@ def lower_to_kernel(
         Of every input and output tensor of the nest's graph.
     """
     launch = launch_extents(nest)
+    check_clusters(nest, launch)
     state = Lowering(nest, layouts, launch)
     state.names |= dict.fromkeys((*layouts, *(v.name for v in nest.graph.inputs)), 1)
     facts = nest.facts
@@ -198,7 +200,8 @@ def lower_to_kernel(
         name=nest.name,
         params=(),
         shared=tuple(state.shared),
-        grid=launch.of(GRID),
+        grid=cluster_grid(launch),
+        cluster=cluster_extents(launch),
         block=block,
         index=index,
         body=body,

@@ -11,7 +11,9 @@ from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, R
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import For, GridReduce, Let
 
-HARDWARE = frozenset({"bx", "by", "bz", "tx", "ty", "tz", "thread"})
+HARDWARE = frozenset(
+    {"bx", "by", "bz", "cx", "cy", "cz", "cluster_rank", "tx", "ty", "tz", "thread"}
+)
 _EXPR = (Const, Var, BinOp, Select)
 _SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
 

@@ -10,11 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ZERO, BinOp, Const, Expr, Var, equal, select, substitute, variables
+from fuser.core.expr import (
+    ZERO,
+    BinOp,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    equal,
+    select,
+    substitute,
+    variables,
+)
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import BarrierArray, Stmt
@@ -22,6 +34,7 @@ from fuser.kir.core import Ring as KernelRing
 from fuser.kir.fallback import Fallback
 from fuser.kir.stmts import (
     BulkLoad,
+    ClusterSync,
     CpAsyncArrive,
     DeclareRegisters,
     For,
@@ -57,10 +70,11 @@ from fuser.nest.nodes import (
 )
 from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
+from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, release_to_all
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
-from fuser.passes.thread_copy import copy_by_threads
+from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -200,6 +214,17 @@ class RingLowering:
         assert isinstance(groups, Const)  # else `threads` has raised
         return groups.value
 
+    @property
+    def peers(self) -> int:
+        """Blocks that share what this ring loads: 1, or those of the cluster."""
+        plans = self.plans().values()
+        extents = cluster_extents(self.state.launch)
+        return prod(extents) if any(p.multicast is not None for p in plans) else 1
+
+    def meet(self, why: str) -> Stmt:
+        """Return the barrier of all that arrive at this ring's barriers."""
+        return ClusterSync(why) if self.peers > 1 else SyncThreads(why)
+
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
         kind = self.ring.buffer.type
@@ -237,6 +262,9 @@ class RingLowering:
         state, arrivals = self.state, self.arrivals_of
         state.rings.append(self.outline())
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
+        directive = state.nest.schedule.tensors[self.ring.name].circular
+        if directive is not None and self.peers > 1:
+            check_speaks_for_peers(self.ring.name, directive.type)
         loops = self.each_barrier(
             "pre-prologue", lambda name, s: MbarrierInit(name, s, Const(arrivals(name)))
         )
@@ -248,12 +276,12 @@ class RingLowering:
                 state.fallbacks.append(Fallback(name, source, plan.obstacle))
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
-        sync = SyncThreads(f"the barriers of {self.ring.name} are initialised")
+        sync = self.meet(f"the barriers of {self.ring.name} are initialised")
         return (*(tokens if self.uses_tokens else ()), elected, sync)
 
     def inval(self) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
-        sync = SyncThreads(f"nobody waits on the barriers of {self.ring.name} any more")
+        sync = self.meet(f"nobody waits on the barriers of {self.ring.name} any more")
         return (sync, If(equal(THREAD, 0), self.each_barrier("post-epilogue", MbarrierInval)))
 
     @property
@@ -276,7 +304,9 @@ class RingLowering:
 
     def arrivals_of(self, barrier: str) -> int:
         """Return the arrivals that complete a phase of a barrier."""
-        return self.arrivals() if barrier == self.full else self.readers()
+        if barrier == self.full:
+            return self.arrivals()
+        return self.readers() * (self.peers if barrier == self.empty else 1)
 
     def outline(self) -> KernelRing:
         """Return what the kernel says of the ring."""
@@ -292,7 +322,7 @@ class RingLowering:
             return ()  # the barrier of the block at the end of the trip before said so
         wait = MbarrierWait(
             self.empty, self.stage(verb, scope), self.other_parity(verb, scope),
-            "the stage is free",
+            "the stage is free", "cluster" if self.peers > 1 else "",
         )  # fmt: skip
         return self.by_writers((wait,), scope)
 
@@ -326,10 +356,14 @@ class RingLowering:
     def release(self, verb: Release, scope: Scope) -> tuple[Stmt, ...]:
         """Say that this thread has read the stage."""
         if self.has_empty:
-            arrive = MbarrierArrive(self.empty, self.stage(verb, scope))
+            stage, why = self.stage(verb, scope), "all lanes have read the stage"
+            if self.peers > 1:
+                by_warp = self.readers() != self.consumers()
+                return release_to_all(self.empty, stage, self.peers, why, by_warp=by_warp)
+            arrive = MbarrierArrive(self.empty, stage)
             if self.readers() == self.consumers():
                 return (arrive,)
-            return (SyncWarp("all lanes have read the stage"), *self.by_readers(arrive))
+            return (SyncWarp(why), *self.by_readers(arrive))
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
             return (SyncThreads(why),)
@@ -356,9 +390,9 @@ class RingLowering:
         """Issue all copies of a trip and arrive for them."""
         nodes, stage, plans = verb.body, self.stage(verb, scope), self.plans()
         by_engine = {n for n, p in plans.items() if p.engine != "threads"}
-        by_hand = {n for n, p in plans.items() if p.engine == "threads"}
         issue = self.engine_copies(nodes, by_engine, stage, scope)
-        manual = self.thread_copies(nodes, by_hand, scope)
+        by_threads = {n: p for n, p in plans.items() if p.engine == "threads"}
+        manual = copies_by_threads(self.state, by_threads, nodes, scope, self.writers())
         rest = tuple(n for n in self.kept(nodes, set(plans)))
         others = self.body(rest, scope) if rest else ()
         result: list[Stmt] = [*manual, *others]
@@ -398,7 +432,7 @@ class RingLowering:
             plan = self.plans()[node.tensor]
             boxes: Expr = Const(1)
             for loop in path:
-                if loop.parallel is not ParallelType.tma:
+                if not (loop.parallel is ParallelType.tma or loop.parallel.is_parallel):
                     boxes = boxes * loop.extent
             env = {f"a{j}": e for j, e in enumerate(node.loops)}
             inside = substitute(plan.guard, env)
@@ -424,7 +458,7 @@ class RingLowering:
                 if node.parallel.is_block:
                     continue  # vectors of threads: boxes lie in no such loop
                 body = self.engine_copies(node.body, names, stage, inner)
-                if not body or node.parallel is ParallelType.tma:
+                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                     result += body
                 else:
                     result.append(For(node.var, node.extent, body, node.unroll))
@@ -448,28 +482,13 @@ class RingLowering:
         if plan.map is not None:
             coords = tuple(at(c) for c in plan.coords)
             copy = TensorLoad(name, dst, plan.map.name, coords, self.full, stage)
+            if plan.multicast is not None:
+                copy = replace(copy, multicast=plan.multicast.mask)
+                guard = all_of(plan.multicast.leader, guard)
         else:
             (source,) = self.state.nest.graph.operand_names(name)
             copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
         return guarded(guard, (copy,), scope.facts)
-
-    def thread_copies(
-        self, nodes: tuple[NestNode, ...], names: set[str], scope: Scope
-    ) -> tuple[Stmt, ...]:
-        """Return loops in which all writers copy boxes that the engine cannot."""
-        result: list[Stmt] = []
-        for node in nodes:
-            if isinstance(node, Loop):
-                inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
-                body = self.thread_copies(node.body, names, inner)
-                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
-                    result += body
-                else:
-                    result.append(For(node.var, node.extent, body, node.unroll))
-            elif isinstance(node, Compute) and node.tensor in names:
-                plan = self.plans()[node.tensor]
-                result.append(copy_by_threads(self.state, plan, node, scope, self.writers()))
-        return tuple(result)
 
 
 def producer_threads(kind: WarpSpecialized) -> int:

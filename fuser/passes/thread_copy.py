@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from fuser.core.expr import ZERO, Const, Var, substitute
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import For, Store
-from fuser.nest.nodes import Compute
+from fuser.nest.nodes import Compute, Loop, NestNode
 from fuser.passes.buffers import buffer_index
 from fuser.passes.copies import CopyPlan, digits_of
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
+from fuser.schedule.kinds import ParallelType
 
 THREAD = Var("thread")
+
+
+def copies_by_threads(
+    state: Lowering,
+    plans: Mapping[str, CopyPlan],
+    nodes: tuple[NestNode, ...],
+    scope: Scope,
+    writers: int,
+) -> tuple[Stmt, ...]:
+    """Return loops in which `writers` threads copy the boxes of the tensors that have `plans`."""
+    result: list[Stmt] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
+            body = copies_by_threads(state, plans, node.body, inner, writers)
+            if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
+                result += body
+            else:
+                result.append(For(node.var, node.extent, body, node.unroll))
+        elif isinstance(node, Compute) and node.tensor in plans:
+            result.append(copy_by_threads(state, plans[node.tensor], node, scope, writers))
+    return tuple(result)
 
 
 def copy_by_threads(

@@ -1,11 +1,11 @@
-"""Acts and sizes that follow from a statement or a kernel alone."""
+"""Acts and sizes that follow from a statement alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from fuser.core.expr import Const, Expr, substitute
-from fuser.kir.core import Kernel, Stmt
+from fuser.kir.core import Stmt
 from fuser.kir.stmts import BulkCommit, BulkWait, BulkWaitRead, FenceProxyAsync, For
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act
@@ -25,20 +25,6 @@ def group_act(stmt: Stmt) -> Act | None:
             return Act("show", why=why)
         case _:
             return None
-
-
-def block_extents(kernel: Kernel) -> tuple[int, int, int]:
-    """Return the block's extents."""
-    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
-    if not x * y * z:
-        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
-    return x, y, z
-
-
-def block_threads(kernel: Kernel) -> int:
-    """Return the number of threads."""
-    x, y, z = block_extents(kernel)
-    return x * y * z
 
 
 def constant_range(loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:

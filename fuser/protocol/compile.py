@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fuser.core.expr import (
     TRUE,
@@ -22,11 +19,12 @@ from fuser.core.expr import (
     substitute,
     variables,
 )
-from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.stmts import (
     BlockReduce,
     BulkLoad,
     BulkStore,
+    ClusterSync,
     CpAsync,
     CpAsyncArrive,
     FenceProxyAsync,
@@ -36,6 +34,7 @@ from fuser.kir.stmts import (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -52,16 +51,16 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
-from fuser.protocol.acts import block_extents, block_threads, constant_range, group_act
+from fuser.protocol.acts import constant_range, group_act
+from fuser.protocol.clusters import by_rank, members, position
+from fuser.protocol.emitter import Emitter, Mask
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import (
     Act,
     Branch,
     Converge,
-    Counted,
     Enter,
     Head,
-    Instruction,
     Jump,
     LoopRange,
     Next,
@@ -74,134 +73,33 @@ from fuser.protocol.rings import (
     ENGINE_STORES,
     GROUPS,
     WAITS,
-    Ring,
-    of_group,
+    bytes_of,
     reads,
 )
+from fuser.protocol.threads import THREADS, block_threads, thread_env
 from fuser.protocol.values import Compiled, compile_index
 
-THREADS = ("thread", "tx", "ty", "tz")
 BLOCKS = ("bx", "by", "bz")
-SAMPLE_COUNTS = (101, 103)
-"""Trip counts at which indices are compared."""
-Mask = NDArray[np.bool_]
 ENGINE = (*ENGINE_LOADS, *ENGINE_STORES)
 VISIBLE = (
     *ARRIVALS, *WAITS, *ENGINE, *GROUPS, FenceProxyAsync, MbarrierInit, MbarrierInitFence,
-    MbarrierInval, SyncThreads, NamedBarrier, BlockReduce, GridReduce,
+    MbarrierInval, SyncThreads, ClusterSync, NamedBarrier, BlockReduce, GridReduce,
 )  # fmt: skip
 
 
 @dataclass(slots=True)
-class Compiler:
-    """Compiles the kernel as a set of threads runs it.
-
-    Attributes
-    ----------
-    counts
-        Trip counts that stay unknown: name -> level.
-    sizes
-        Every size parameter over the trip counts.
-    """
-
-    kernel: Kernel
-    rings: Mapping[str, Ring]
-    trip_loops: set[int]
-    sizes: Mapping[str, Expr]
-    counts: Mapping[str, int]
-    threads: NDArray[np.int64]
-    program: Program = field(init=False)
-    levels: list[str] = field(default_factory=list[str])
-    going: dict[tuple[str, str], tuple[int, ...]] = field(
-        default_factory=dict[tuple[str, str], tuple[int, ...]]
-    )
-    parts: dict[str, int] = field(default_factory=dict[str, int])
-    seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    open_writes: list[tuple[str, Compiled, int]] = field(
-        default_factory=list[tuple[str, Compiled, int]]
-    )
-    masks: list[bytes] = field(default_factory=list[bytes])
-    agent: int = 0
-    serves: str = ""
-    group: int | None = None
+class Compiler(Emitter):
+    """Compiles the kernel as a set of threads runs it."""
 
     def run(self, name: str) -> Program:
         """Return the program."""
         self.program = Program(name, self.threads.size)
-        lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}}
+        lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}, **position(self.kernel, self.rank)}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
         self.act_boundary()
         self.count_trips()
         self.act(Act("end"))
         return self.program
-
-    # ---- helpers of emission ---------------------------------------------------------------
-
-    @property
-    def code(self) -> list[Instruction]:
-        """The instructions so far."""
-        return self.program.code
-
-    def index(self, e: Expr, lets: Mapping[str, Expr], *, thread_free: bool = True) -> Compiled:
-        """Compile an index; threads count as thread 0 unless that would matter."""
-        e = substitute(e, lets)
-        if thread_free and variables(e) & set(THREADS):
-            raise Unsupported(f"a barrier of its pipeline is chosen by thread: {e}")
-        e = substitute(e, {name: Const(0) for name in THREADS})
-        slots = {name: slot for slot, name in enumerate(self.levels)}
-        inner = variables(e) - slots.keys() - self.counts.keys()
-        e = substitute(e, {name: Const(0) for name in inner}) if not thread_free else e
-        return compile_index(e, slots, self.counts)
-
-    def stage(self, array: str, index: Expr, lets: Mapping[str, Expr]) -> Compiled:
-        """Compile the stage of an element."""
-        return self.index(self.rings[array].stage(index), lets, thread_free=False)
-
-    def act(self, act: Act) -> None:
-        """Append an act; copies by cp.async that nothing has arrived for are in flight."""
-        if self.open_writes and act.kind != "cp_async":
-            self.flush("", None, 0)
-        self.code.append(act)
-        self.seen.clear()
-
-    def flush(self, barrier: str, index: Compiled | None, weight: int) -> None:
-        """Put the copies by cp.async so far in flight, with an arrival when they have landed."""
-        writes, self.open_writes = tuple(self.open_writes), []
-        self.act(Act("cp_async", barrier, index, weight=weight, writes=writes))
-
-    def part(self, array: str) -> int:
-        """Return the number of a copy among those of one trip and array."""
-        self.parts[array] = self.parts.get(array, -1) + 1
-        return self.parts[array]
-
-    def note(self, what: str, array: str, stage: Compiled) -> None:
-        """Note that a trip of an array is being filled or read; another stage is another trip."""
-        values = self.samples(stage)
-        if self.going.get((what, array), values) != values:
-            self.code.append(Counted(what, array))
-            if what == "fills":
-                self.parts.pop(array, None)
-        self.going[what, array] = values
-
-    def samples(self, stage: Compiled) -> tuple[int, ...]:
-        """Return values that tell stages apart, however their indices are written."""
-        span = range(2 * max((ring.stages for ring in self.rings.values()), default=1))
-        several = product(span, repeat=len(self.levels)) if self.levels else [()]
-        return tuple(stage.at(v, *SAMPLE_COUNTS) for v in several)
-
-    def count_trips(self) -> None:
-        """Count what a straight line has filled and read: it is at most one trip more."""
-        for what, array in sorted(self.going):
-            self.code.append(Counted(what, array))
-        self.going.clear()
-        self.parts.clear()
-
-    def mask_id(self, mask: Mask) -> int:
-        """Return a number for a set of lanes."""
-        key = mask.tobytes()
-        if key not in self.masks:
-            self.masks.append(key)
-        return self.masks.index(key)
 
     # ---- statements ------------------------------------------------------------------------
 
@@ -239,7 +137,7 @@ class Compiler:
         if (array, stage.text) in self.seen:
             return
         self.seen.add((array, stage.text))
-        array = of_group(array, self.group)
+        array = self.trips_of(array)
         self.note("reads", array, stage)
         self.code.append(Read(array, stage))
 
@@ -254,7 +152,7 @@ class Compiler:
         key = f"{array} by threads", stage.text
         if key in self.seen:
             return
-        array = of_group(array, self.group)
+        array = self.trips_of(array)
         self.note("fills", array, stage)
         write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
@@ -270,34 +168,50 @@ class Compiler:
             self.act(replace(made, partial=not mask.all()))
         elif isinstance(stmt, ENGINE):
             self.copy(stmt, lets, mask, None)
+        elif isinstance(stmt, MbarrierArriveRemote):
+            self.arrive_remote(stmt, lets, mask)
         elif isinstance(stmt, CpAsyncArrive):
-            self.flush(stmt.barrier, self.index(stmt.index, lets), int(mask.sum()))
+            self.flush(self.at(stmt.barrier), self.index(stmt.index, lets), int(mask.sum()))
+
+    def arrive_remote(
+        self, stmt: MbarrierArriveRemote, lets: Mapping[str, Expr], mask: Mask
+    ) -> None:
+        """Compile arrivals at the blocks of a cluster, those of each block together."""
+        ranks = substitute(stmt.rank, lets)
+        size = self.kernel.cluster_size
+        env = thread_env(self.kernel, self.threads)
+        at, partial = self.index(stmt.index, lets), not mask.all()
+        for rank, lanes in by_rank(ranks, size, self.threads, env):
+            weight, there = int((lanes & mask).sum()), self.at(stmt.barrier, rank)
+            if weight:
+                self.act(Act("arrive", there, at, weight=weight, partial=partial))
 
     def barrier_act(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> Act | None:
         """Return the act of a statement on an mbarrier."""
         weight = int(mask.sum())
+        here = self.at(str(getattr(stmt, "barrier", "")))
         match stmt:
-            case MbarrierInit(barrier, at, count):
-                return Act("init", barrier, self.index(at, lets), self.index(count, lets), weight)
+            case MbarrierInit(_, at, count):
+                return Act("init", here, self.index(at, lets), self.index(count, lets), weight)
             case MbarrierInitFence():
                 return Act("fence")
-            case MbarrierInval(barrier, at):
-                return Act("inval", barrier, self.index(at, lets), weight=weight)
-            case MbarrierArrive(barrier, at, count):
-                return Act("arrive", barrier, self.index(at, lets), weight=weight * count)
-            case MbarrierArriveExpectTx(barrier, at, nbytes):
+            case MbarrierInval(_, at):
+                return Act("inval", here, self.index(at, lets), weight=weight)
+            case MbarrierArrive(_, at, count):
+                return Act("arrive", here, self.index(at, lets), weight=weight * count)
+            case MbarrierArriveExpectTx(_, at, nbytes):
                 number = self.index(nbytes * weight, lets)
-                return Act("arrive", barrier, self.index(at, lets), number, weight)
-            case MbarrierArriveToken(tokens, slot, barrier, at, nbytes):
+                return Act("arrive", here, self.index(at, lets), number, weight)
+            case MbarrierArriveToken(tokens, slot, _, at, nbytes):
                 announced = None if nbytes is None else self.index(nbytes * weight, lets)
                 token = tokens, self.index(slot, lets), self.mask_id(mask)
-                return Act("arrive", barrier, self.index(at, lets), announced, weight, token=token)
-            case MbarrierWait(barrier, at, parity, why):
+                return Act("arrive", here, self.index(at, lets), announced, weight, token=token)
+            case MbarrierWait(_, at, parity, why):
                 parity_of = self.index(parity, lets)
-                return Act("wait", barrier, self.index(at, lets), parity_of, why=why)
-            case MbarrierWaitToken(barrier, at, tokens, slot, why):
+                return Act("wait", here, self.index(at, lets), parity_of, why=why)
+            case MbarrierWaitToken(_, at, tokens, slot, why):
                 token = tokens, self.index(slot, lets), -1
-                return Act("wait_token", barrier, self.index(at, lets), token=token, why=why)
+                return Act("wait_token", here, self.index(at, lets), token=token, why=why)
             case _:
                 return None
 
@@ -305,16 +219,19 @@ class Compiler:
         """Return the act of a statement at which threads meet."""
         match stmt:
             case SyncThreads(why):
-                return Act("sync", "block", weight=block_threads(self.kernel), why=why)
+                return Act("sync", self.at("block"), weight=block_threads(self.kernel), why=why)
+            case ClusterSync(why):
+                all_of = block_threads(self.kernel) * self.kernel.cluster_size
+                return Act("sync", "cluster", weight=all_of, why=why)
             case NamedBarrier(number, threads, why):
                 which = self.index(number, lets).text
-                return Act("sync", f"named barrier {which}", weight=threads, why=why)
+                return Act("sync", self.at(f"named barrier {which}"), weight=threads, why=why)
             case BlockReduce(name, box=box) if box is not None:
                 what, why = f"named barrier {box.barrier}", f"BlockReduce of {name}"
-                return Act("sync", what, weight=box.threads, why=why)
+                return Act("sync", self.at(what), weight=box.threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
-                return Act("sync", "block", weight=block_threads(self.kernel), why=what)
+                return Act("sync", self.at("block"), weight=block_threads(self.kernel), why=what)
             case _:
                 return None
 
@@ -326,26 +243,23 @@ class Compiler:
             self.engine_store(stmt, lets, mask, guard)
             return
         assert isinstance(stmt, BulkLoad | TensorLoad)
-        nbytes: Expr
-        if isinstance(stmt, BulkLoad):
-            nbytes = stmt.nbytes
-        else:
-            maps = {p.name: p for p in self.kernel.params}
-            nbytes = Const(getattr(maps[stmt.tensor_map], "box_bytes"))  # noqa: B009
-        lanes = int(mask.sum())
+        nbytes, lanes = bytes_of(self.kernel, stmt), int(mask.sum())
+        multicast = stmt.multicast if isinstance(stmt, TensorLoad) else None
+        mask_of = None if multicast is None else substitute(multicast, lets)
         if stmt.dst not in self.rings:
             raise Unsupported(f"{stmt.dst} is filled by the copy engine, and no ring")
         stage = self.stage(stmt.dst, stmt.dst_index, lets)
-        array = of_group(stmt.dst, self.group)
-        self.note("fills", array, stage)
-        write = array, stage, self.part(array)
-        self.act(
-            Act(
-                "copy", stmt.barrier, self.index(stmt.barrier_index, lets),
-                self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
-                partial=not mask.all(),
-            )
-        )  # fmt: skip
+        for rank in members(mask_of, self.rank, self.kernel.cluster_size):
+            array = self.trips_of(stmt.dst, rank)
+            self.note("fills", array, stage)
+            write = array, stage, self.part(array)
+            self.act(
+                Act(
+                    "copy", self.at(stmt.barrier, rank), self.index(stmt.barrier_index, lets),
+                    self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
+                    partial=not mask.all(),
+                )
+            )  # fmt: skip
 
     def engine_store(
         self,
@@ -356,9 +270,9 @@ class Compiler:
     ) -> None:
         """Compile a store by the engine: it reads its stage until it is waited for."""
         stage = self.stage(stmt.src, stmt.src_index, lets)
-        self.note("reads", stmt.src, stage)
-        lanes = int(mask.sum())
-        self.act(Act("store", stmt.src, stage, weight=lanes, guard=guard, partial=not mask.all()))
+        array, lanes = self.trips_of(stmt.src), int(mask.sum())
+        self.note("reads", array, stage)
+        self.act(Act("store", array, stage, weight=lanes, guard=guard, partial=not mask.all()))
 
     # ---- control flow ----------------------------------------------------------------------
 
@@ -405,12 +319,6 @@ class Compiler:
         head.exit = len(self.code)
         self.program.loops.append(LoopRange(level, position, head.exit, start, extent, step.value))
 
-    def act_boundary(self) -> None:
-        """Close what is only deduplicated or grouped in a straight line."""
-        if self.open_writes:
-            self.flush("", None, 0)
-        self.seen.clear()
-
     def has_content(self, position: int) -> bool:
         """Whether the instructions from `position` on are more than control flow."""
         return any(isinstance(i, Act | Read) for i in self.code[position:])
@@ -437,12 +345,8 @@ class Compiler:
 
     def lanes(self, cond: Expr) -> Mask:
         """Return the threads that a condition on threads holds for."""
-        x, y, _ = block_extents(self.kernel)
-        t = self.threads
-        env: dict[str, Any] = {
-            "thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y),
-        }  # fmt: skip
-        return np.broadcast_to(np.asarray(evaluate(cond, env), np.bool_), t.shape)
+        held = np.asarray(evaluate(cond, thread_env(self.kernel, self.threads)), np.bool_)
+        return np.broadcast_to(held, self.threads.shape)
 
     def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile one side for its lanes."""
@@ -486,7 +390,5 @@ class Compiler:
 
     def own_indices(self) -> dict[str, Expr]:
         """Return the thread indices that all threads of this agent share."""
-        x, y, _ = block_extents(self.kernel)
-        t = self.threads
-        found = {"tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
-        return {n: Const(int(v[0])) for n, v in found.items() if (v == v[0]).all()}
+        found = thread_env(self.kernel, self.threads)
+        return {n: Const(int(found[n][0])) for n in THREADS[1:] if (found[n] == found[n][0]).all()}

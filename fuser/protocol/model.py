@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import lcm
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from fuser.core.expr import Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
 from fuser.kir.stmts import Roles, SyncThreads
-from fuser.protocol.acts import block_threads
+from fuser.protocol.clusters import placed
 from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
@@ -26,11 +27,14 @@ from fuser.protocol.rings import (
     stored,
 )
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
+from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
 
 WARP = 32
 OUTER, INNER = "outer trips", "inner trips"
 MOST_LEVELS = 2
+MOST_BLOCKS = 2
+"""Blocks of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ def analyse(kernel: Kernel) -> Analysis | None:
     """Return the pipeline of a kernel; None when it has none."""
     if not kernel.barriers and not stored(kernel):
         return None
+    if kernel.cluster_size > MOST_BLOCKS:
+        raise Unsupported(
+            f"a cluster of {kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} are few "
+            "enough to explore"
+        )
     rings = find_rings(kernel)
     loops = find_trip_loops(kernel, rings)
     return Analysis(kernel, rings, loops, trip_sizes(kernel, loops), depth(kernel, loops))
@@ -168,12 +177,14 @@ def _model(
     folds: tuple[int, ...],
 ) -> Model:
     agents = _agents(analysis, sizes, counts)
+    kernel, blocks = analysis.kernel, range(analysis.kernel.cluster_size)
     barriers, end = dict[str, range](), 0
-    for barrier in analysis.kernel.barriers:
-        barriers[barrier.name] = range(end, end + barrier.size)
+    for barrier, rank in product(kernel.barriers, blocks):
+        barriers[placed(kernel, barrier.name, rank)] = range(end, end + barrier.size)
         end += barrier.size
-    parts = {name: set[int]() for name in analysis.rings}
-    used = dict.fromkeys(analysis.rings)
+    rings = {placed(kernel, n, rank): ring for n, ring in analysis.rings.items() for rank in blocks}
+    parts = {name: set[int]() for name in rings}
+    used = dict.fromkeys(rings)
     tokens = set[tuple[str, int, int]]()
     for act in (i for program in agents for i in program.code if isinstance(i, Act)):
         for array, _, part in act.writes:
@@ -183,7 +194,7 @@ def _model(
             size = len(barriers[act.barrier])
             tokens |= {(act.token[0], slot, act.token[2]) for slot in range(size)}
     stages, end = dict[str, range](), 0
-    for name, ring in analysis.rings.items():
+    for name, ring in rings.items():
         count = ring.stages * len(parts[name])
         stages[name] = range(end, end + count)
         end += count
@@ -201,20 +212,20 @@ def _agents(
     """Return the agents: of warps that act alike one on its own, the others together."""
     kernel = analysis.kernel
     total = block_threads(kernel)
-    alike: dict[tuple[int, str], list[int]] = {}
-    for first in range(0, total, WARP):
+    alike: dict[tuple[int, int, str], list[int]] = {}
+    for rank, first in product(range(kernel.cluster_size), range(0, total, WARP)):
         threads = np.arange(first, min(first + WARP, total))
-        program = _compiler(analysis, sizes, counts, threads, 0).run("")
-        alike.setdefault((_role(kernel, first), program.signature()), []).append(first)
+        program = _compiler(analysis, sizes, counts, threads, 0, rank).run("")
+        alike.setdefault((rank, _role(kernel, first), program.signature()), []).append(first)
     agents: list[Program] = []
-    for firsts in alike.values():
+    for (rank, _, _), firsts in alike.items():
         for group in (firsts[:1], firsts[1:]):
             if not group:
                 continue
             parts = [np.arange(f, min(f + WARP, total)) for f in group]
-            name = _name(group)
-            compiler = _compiler(analysis, sizes, counts, np.concatenate(parts), len(agents))
-            agents.append(compiler.run(name))
+            name = placed(kernel, _name(group), rank)
+            threads = np.concatenate(parts)
+            agents.append(_compiler(analysis, sizes, counts, threads, len(agents), rank).run(name))
     return tuple(agents)
 
 
@@ -224,10 +235,12 @@ def _compiler(
     counts: dict[str, int],
     threads: NDArray[np.int64],
     agent: int,
+    rank: int,
 ) -> Compiler:
     return Compiler(
-        analysis.kernel, analysis.rings, analysis.trip_loops, sizes, counts, threads, agent=agent
-    )
+        analysis.kernel, analysis.rings, analysis.trip_loops, sizes, counts, threads, agent=agent,
+        rank=rank,
+    )  # fmt: skip
 
 
 def _role(kernel: Kernel, thread: int) -> int:

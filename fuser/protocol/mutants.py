@@ -13,6 +13,7 @@ from fuser.kir.stmts import (
     BulkLoad,
     BulkStore,
     BulkWaitRead,
+    ClusterSync,
     CpAsyncArrive,
     FenceProxyAsync,
     For,
@@ -20,6 +21,7 @@ from fuser.kir.stmts import (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -142,7 +144,7 @@ class _Maker:
                 yield "wait dropped", without
             case MbarrierWait():
                 yield ("acquire" if self.is_empty(stmt.barrier) else "wait") + " dropped", without
-            case MbarrierArrive():
+            case MbarrierArrive() | MbarrierArriveRemote():
                 what = "release" if self.is_empty(stmt.barrier) else "arrive"
                 yield f"{what} dropped", without
             case CpAsyncArrive() | MbarrierArriveToken():
@@ -155,6 +157,9 @@ class _Maker:
                 yield "fence dropped", without
             case SyncThreads() | NamedBarrier() if self.guards_ring(stmt) and not _met(body, at):
                 yield "barrier dropped", without
+            case ClusterSync(why):
+                yield "cluster barrier dropped", without
+                yield "barrier of a block alone", (*body[:at], SyncThreads(why), *body[at + 1 :])
             case SyncWarp() if at + 1 < len(body) and _arrives(body[at + 1]):
                 yield "convergence dropped", without
             case _:
@@ -208,7 +213,13 @@ class _Maker:
         stmt = body[at]
         changed: Stmt | None = None
         match stmt:
-            case MbarrierWait() | MbarrierArriveExpectTx() | CpAsyncArrive() | MbarrierArrive():
+            case (
+                MbarrierWait()
+                | MbarrierArriveExpectTx()
+                | CpAsyncArrive()
+                | MbarrierArrive()
+                | MbarrierArriveRemote()
+            ):
                 changed = replace(stmt, index=self.next(stmt.barrier, stmt.index))
             case BulkLoad() | TensorLoad() if stmt.dst in self.rings:
                 ring = self.rings[stmt.dst]
@@ -254,24 +265,28 @@ class _Maker:
             first = substitute(stmt.parity, {name: Const(0) for name in variables(stmt.parity)})
             stuck = replace(stmt, parity=first)
             yield "phase not carried", (*body[:at], stuck, *body[at + 1 :])
-        inner = _inner_of(stmt.value) if isinstance(stmt, Let) else None
+        inner = self.inner_of(stmt.value) if isinstance(stmt, Let) else None
         if isinstance(stmt, Let) and inner is not None:
             if any(isinstance(s, MbarrierWait) for s in walk_stmts(body[at:])):
                 only = replace(stmt, value=inner)
                 yield "phase not carried over the outer loop", (*body[:at], only, *body[at + 1 :])
 
-
-def _inner_of(e: Expr) -> Expr | None:
-    """Return the inner of two trips counted together, ``outer * trips + inner``."""
-    match e:
-        case BinOp("+", BinOp("*", Var(), _), Var() as inner):
-            return inner
-        case _:
-            return None
+    def inner_of(self, e: Expr) -> Expr | None:
+        """Return the inner of two trips counted together, ``outer * trips + inner``."""
+        loops = {s.var for s in walk_stmts(self.kernel.body) if isinstance(s, For)}
+        match e:
+            case BinOp("+", BinOp("*", Var(outer), _), Var(name) as inner) if {
+                outer,
+                name,
+            } <= loops:
+                return inner
+            case _:
+                return None
 
 
 def _arrives(stmt: Stmt) -> bool:
-    return isinstance(stmt, If) and any(isinstance(s, MbarrierArrive) for s in stmt.body)
+    arrivals = MbarrierArrive | MbarrierArriveRemote
+    return isinstance(stmt, If) and any(isinstance(s, arrivals) for s in stmt.body)
 
 
 def _met(body: Body, at: int) -> bool:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fuser.core.expr import Expr, evaluate, substitute, variables
-from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.core.expr import Const, Expr, evaluate, substitute, variables
+from fuser.kir.core import Kernel, Stmt, TensorMapParam, walk_stmts
 from fuser.kir.stmts import (
     BulkCommit,
     BulkLoad,
@@ -20,6 +20,7 @@ from fuser.kir.stmts import (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierWait,
     MbarrierWaitToken,
@@ -32,7 +33,10 @@ from fuser.kir.stmts import (
 )
 from fuser.protocol.values import elements_of
 
-ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
+ARRIVALS = (
+    CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveRemote,
+    MbarrierArriveToken,
+)  # fmt: skip
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ENGINE_LOADS = (BulkLoad, TensorLoad)
 ENGINE_STORES = (BulkStore, TensorStore)
@@ -56,6 +60,14 @@ class Ring:
 
 
 OF_GROUP = " for group "
+
+
+def bytes_of(kernel: Kernel, stmt: BulkLoad | TensorLoad) -> Expr:
+    """Return the bytes that a copy by the engine completes on its barrier."""
+    if isinstance(stmt, BulkLoad):
+        return stmt.nbytes
+    maps = {p.name: p for p in kernel.params if isinstance(p, TensorMapParam)}
+    return Const(maps[stmt.tensor_map].box_bytes)
 
 
 def of_group(array: str, group: int | None) -> str:

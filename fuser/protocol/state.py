@@ -150,5 +150,6 @@ def barrier_name(model: Model, cell: int) -> str:
     """Return the name of a barrier."""
     for array, cells in model.barriers.items():
         if cell in cells:
-            return f"{array}[{cell - cells.start}]"
+            name, of, block = array.partition(" of ")
+            return f"{name}[{cell - cells.start}]{of}{block}"
     raise AssertionError(cell)

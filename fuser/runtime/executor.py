@@ -164,6 +164,7 @@ class CudaProgram:
                         load_function(cubin.image, kernel.name, device_id),
                         param_kinds(kernel),
                         kernel.dynamic_shared_bytes,
+                        kernel.cluster,
                     )
                     for kernel, cubin in zip(self.program.kernels, self.cubins, strict=True)
                 )

@@ -95,9 +95,17 @@ class LaunchRecord:
         Kinds of its parameters, in order.
     dynamic_smem
         Bytes of dynamic shared memory.
+    cluster
+        Blocks of a cluster (x, y, z), as the kernel was compiled for.
     """
 
-    def __init__(self, function: Function, kinds: Sequence[ArgKind], dynamic_smem: int = 0) -> None:
+    def __init__(
+        self,
+        function: Function,
+        kinds: Sequence[ArgKind],
+        dynamic_smem: int = 0,
+        cluster: Dim3 = (1, 1, 1),
+    ) -> None:
         if dynamic_smem:
             function.allow_dynamic_shared(dynamic_smem)
         self.function = function
@@ -106,6 +114,10 @@ class LaunchRecord:
         self._config = self._api.CUlaunchConfig()
         self._config.sharedMemBytes = dynamic_smem
         self._config.numAttrs = 0
+        self.cluster = cluster
+        if cluster != (1, 1, 1):
+            self._config.attrs = [_cluster_attribute(self._api, cluster)]
+            self._config.numAttrs = 1
         self._lock = threading.Lock()  # slots and config are shared by all threads
 
     def launch(self, grid: Dim3, block: Dim3, values: Sequence[Any], stream: int) -> None:
@@ -117,6 +129,8 @@ class LaunchRecord:
             If an extent is out of range, a value does not fit its slot or the driver refuses.
         """
         check_extents(self.function, grid, block)
+        if self.cluster != (1, 1, 1):
+            check_cluster(self.function, grid, self.cluster)
         with self._lock:
             self.slots.pack(self.function.name, values)
             config = self._config
@@ -127,6 +141,14 @@ class LaunchRecord:
             answer = self._api.cuLaunchKernelEx(config, self.function.handle, self.slots.address, 0)
         if answer[0]:
             check(answer, f"kernel {self.function.name}: grid {grid}, block {block}")
+
+
+def _cluster_attribute(api: Any, cluster: Dim3) -> Any:
+    attribute = api.CUlaunchAttribute()
+    attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    extents = attribute.value.clusterDim
+    extents.x, extents.y, extents.z = cluster
+    return attribute
 
 
 class ArgumentSlots:
@@ -201,6 +223,20 @@ def check_extents(function: Function, grid: Dim3, block: Dim3) -> None:
         raise LaunchError(
             f"kernel {function.name}: block {block} has {threads} threads; "
             f"needed at most {function.max_threads} ({function.registers} registers per thread)"
+        )
+
+
+def check_cluster(function: Function, grid: Dim3, cluster: Dim3) -> None:
+    """Raise `LaunchError` where clusters do not tile the grid, or the device has none."""
+    if any(n % side for n, side in zip(grid, cluster, strict=True)):
+        raise LaunchError(
+            f"kernel {function.name}: grid {grid} of clusters {cluster}; needed extents that are "
+            "multiples of the cluster's"
+        )
+    if function.device.capability < (9, 0):
+        raise LaunchError(
+            f"kernel {function.name}: clusters {cluster} on {function.device.name}; needed compute "
+            "capability 9.0"
         )
 
 

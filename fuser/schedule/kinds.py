@@ -8,7 +8,7 @@ from enum import Enum
 class ParallelType(Enum):
     """What executes the iterations of a loop axis.
 
-    The value of a grid or block member is the kernel's index variable for it.
+    The value of a grid, cluster or block member is the kernel's index variable for it.
     """
 
     serial = "serial"
@@ -38,9 +38,14 @@ class ParallelType(Enum):
         return self in (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether the blocks of a cluster execute the iterations."""
+        return self in (ParallelType.cluster_x, ParallelType.cluster_y, ParallelType.cluster_z)
+
+    @property
     def is_parallel(self) -> bool:
         """Whether iterations run in different threads or blocks."""
-        return self.is_grid or self.is_block
+        return self.is_grid or self.is_block or self.is_cluster
 
 
 class MemoryType(Enum):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fuser.core.errors import ProtocolError
 from fuser.sim import mbarrier
 from fuser.sim.agent import Agent, Wait
+from fuser.sim.cluster import Reach, masked, own
 from fuser.sim.copies import Flight, Groups, TensorMap, move
 from fuser.sim.machine import Machine
 from fuser.sim.memory import Memory
@@ -31,19 +32,34 @@ def load(m: Machine, agent: Agent, dst: Place, src: Place, nbytes: Any, barrier:
         with _lanes(agent, nbytes, size):
             target = _contiguous(m, agent, dst, size)
             source = _contiguous(m, agent, src, size)
-            _load(m, agent, m.memories[dst[0]], target, m.memories[src[0]], source, size, barrier)
+            there, here = m.memories[dst[0]], m.memories[src[0]]
+            _load(m, agent, there, target, here, source, size, barrier, own(agent))
 
 
 def tensor_load(
-    m: Machine, agent: Agent, dst: Place, name: str, coords: tuple[Any, ...], barrier: Place
+    m: Machine,
+    agent: Agent,
+    dst: Place,
+    name: str,
+    coords: tuple[Any, ...],
+    barrier: Place,
+    mask: Any = None,
 ) -> None:
-    """Issue copies of boxes of a tensor map to shared memory, one per active lane."""
+    """Issue copies of boxes of a tensor map to shared memory, one per active lane.
+
+    Parameters
+    ----------
+    mask
+        Ranks of the blocks of the cluster that get the box; None: the lane's own block.
+    """
     tensor_map = m.maps[name]
     tensor = m.memories[tensor_map.tensor]
-    target = _box(m, agent, dst, tensor_map)
+    reach = own(agent) if mask is None else masked(m, agent, mask)
+    target = _box(m, agent, dst, tensor_map, reach)
     source, exists = _elements(m, agent, tensor_map, tensor, coords)
+    source, exists = source[reach.rows], exists[reach.rows]
     nbytes = tensor_map.numel * tensor.dtype.nbytes
-    _load(m, agent, m.memories[dst[0]], target, tensor, source, nbytes, barrier, exists)
+    _load(m, agent, m.memories[dst[0]], target, tensor, source, nbytes, barrier, reach, exists)
 
 
 def _load(
@@ -55,20 +71,22 @@ def _load(
     source: Ints,
     nbytes: int,
     barrier: Place,
+    reach: Reach,
     exists: NDArray[np.bool_] | None = None,
 ) -> None:
-    barriers, cells = mbarrier.claim(m, agent, *barrier)
+    """Issue copies: a row of `target` and `source` for each block that `reach` acts on."""
+    barriers, cells = mbarrier.claim(m, agent, *barrier, reach)
     if m.order is not None and m.monitor is not None:
-        for lane, cell in enumerate(map(int, cells)):
+        for row, cell in enumerate(map(int, cells)):
             if not m.order.cells[barriers.name, cell].fenced:
                 raise ProtocolError(
                     f"{m.where(agent)}: the copy engine need not see {barriers.label(cell)}; "
                     f"MbarrierInitFence after its init is missing"
                 )
             key, time = (barriers.name, cell), int(barriers.phase[cell]) + 1
-            there = source[lane] if exists is None else source[lane][exists[lane]]
+            there = source[row] if exists is None else source[row][exists[row]]
             m.monitor.copy(agent, src, there, "read", key, time)
-            m.monitor.copy(agent, dst, target[lane], "write", key, time)
+            m.monitor.copy(agent, dst, target[row], "write", key, time)
     np.add.at(barriers.flying, cells, 1)
     stmt = agent.at
 
@@ -105,7 +123,7 @@ def tensor_store(m: Machine, agent: Agent, name: str, coords: tuple[Any, ...], s
     """Issue copies of boxes from shared memory through a tensor map, one per active lane."""
     tensor_map = m.maps[name]
     tensor = m.memories[tensor_map.tensor]
-    source = _box(m, agent, src, tensor_map)
+    source = _box(m, agent, src, tensor_map, own(agent))
     target, exists = _elements(m, agent, tensor_map, tensor, coords)
     row = tensor_map.dims[0] * tensor.dtype.nbytes
     if row % UNIT and not exists.all():
@@ -217,10 +235,10 @@ def _first(m: Machine, agent: Agent, memory: Memory, place: Any, align: int) -> 
     return index
 
 
-def _in_block(agent: Agent, memory: Memory, where: Ints) -> Ints:
+def _in_block(memory: Memory, where: Ints, reach: Reach) -> Ints:
     if memory.space == "global":
         return where
-    return where + agent.slot[agent.active()][:, None] * memory.numel
+    return where[reach.rows] + reach.slots[:, None] * memory.numel
 
 
 def _bounds(m: Machine, agent: Agent, memory: Memory, first: Any, last: Any) -> None:
@@ -241,10 +259,10 @@ def _contiguous(m: Machine, agent: Agent, place: Place, nbytes: int) -> Ints:
         )
     first = _first(m, agent, memory, place[1], UNIT)
     _bounds(m, agent, memory, first, first + nbytes // item - 1)
-    return _in_block(agent, memory, first[:, None] + np.arange(nbytes // item))
+    return _in_block(memory, first[:, None] + np.arange(nbytes // item), own(agent))
 
 
-def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap) -> Ints:
+def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap, reach: Reach) -> Ints:
     """Return the shared elements of boxes, in the order of the tensor's."""
     memory = m.memories[place[0]]
     first = _first(m, agent, memory, place[1], TENSOR_ALIGN)
@@ -256,7 +274,7 @@ def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap) -> Ints:
         )
     where = tensor_map.target(first, memory.dtype.nbytes)
     _bounds(m, agent, memory, where, where)
-    return _in_block(agent, memory, where)
+    return _in_block(memory, where, reach)
 
 
 def _elements(

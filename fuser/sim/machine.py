@@ -39,6 +39,10 @@ class Monitor(Protocol):
         """Arrive at the barrier of the agent's block and wait for the others."""
         ...
 
+    def cluster_barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """Arrive at the barrier of the agent's cluster and wait for the others."""
+        ...
+
     def atomic(self, agent: Agent, key: Hashable) -> None:
         """Order `agent` after every earlier atomic on `key`, and later ones after `agent`."""
 
@@ -60,6 +64,8 @@ class Machine:
 
     Attributes
     ----------
+    cluster
+        Blocks of a cluster (x, y, z); `blocks` are whole clusters, rank by rank.
     board
         What the threads of a block exchange inside collectives, by (name, block).
     narrow_index
@@ -92,6 +98,7 @@ class Machine:
     order: AsyncOrder | None = None
     flights: list[Flight] = field(default_factory=list[Flight])
     board: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    cluster: tuple[int, int, int] = (1, 1, 1)
     knowledge: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +108,11 @@ class Machine:
     def threads(self) -> int:
         """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     def index(self, agent: Agent, e: Expr) -> Any:
         """Evaluate an index expression for the lanes of `agent`."""
@@ -267,6 +279,18 @@ class Machine:
 
     def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
         """Meet the other threads of the block."""
+        self._require_all(agent, what)
+        if self.monitor is not None:
+            yield from self.monitor.barrier(agent, what)
+
+    def cluster_barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """Meet the other threads of the cluster; blocks in lockstep are whole clusters."""
+        self._require_all(agent, what)
+        if self.monitor is not None:
+            yield from self.monitor.cluster_barrier(agent, what)
+
+    def _require_all(self, agent: Agent, what: str) -> None:
+        """Raise where threads in lockstep do not all arrive at a barrier."""
         if self.monitor is None and agent.lanes != self.blocks * self.threads:
             raise ProtocolError(
                 f"{self.where(agent)}: {what} in {agent.name}, a deadlock; the threads of other "
@@ -282,18 +306,17 @@ class Machine:
                     f"{self.where(agent)}: {what} in divergent code, a deadlock; "
                     f"{self.thread(agent, absent)} does not arrive"
                 )
-        if self.monitor is not None:
-            yield from self.monitor.barrier(agent, what)
 
     def thread(self, agent: Agent, lane: int) -> str:
         """Return block and thread coordinates of a lane for an error text."""
         at = {n: int(agent.spread(agent.env.get(n, 0))[lane]) for n in _COORDINATES}
-        block = ", ".join(str(at[n]) for n in ("bx", "by", "bz"))
+        sides = zip("xyz", self.cluster, strict=True)
+        block = ", ".join(str(at[f"b{n}"] * side + at[f"c{n}"]) for n, side in sides)
         thread = ", ".join(str(at[n]) for n in ("tx", "ty", "tz"))
         return f"block ({block}) thread ({thread})"
 
 
-_COORDINATES = ("bx", "by", "bz", "tx", "ty", "tz")
+_COORDINATES = ("bx", "by", "bz", "cx", "cy", "cz", "tx", "ty", "tz")
 
 
 def _touched(agent: Agent, where: Any, mask: Mask, width: int) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fuser.core.errors import ProtocolError
 from fuser.sim.agent import Agent, Array, Wait
+from fuser.sim.cluster import Reach, own, peer
 from fuser.sim.machine import Machine
 from fuser.sim.phases import Ints, Mbarriers
 
@@ -16,24 +17,29 @@ MAX_COUNT = 2**20 - 1
 """Largest arrival count, and largest number of bytes one phase waits for."""
 
 
-def _cells(m: Machine, agent: Agent, name: str, index: Any) -> tuple[Mbarriers, Ints]:
-    """Return the cell of every active lane."""
+def _cells(
+    m: Machine, agent: Agent, name: str, index: Any, reach: Reach | None = None
+) -> tuple[Mbarriers, Ints]:
+    """Return the cell of every active lane; with `reach`, those it acts on."""
     barriers = m.barriers[name]
     active = agent.active()
-    index = agent.spread(index)[active]
+    reach = own(agent) if reach is None else reach
+    index = agent.spread(index)[active][reach.rows]
     bad = (index < 0) | (index >= barriers.size)
     if bad.any():
-        lane = int(np.flatnonzero(active)[np.argmax(bad)])
+        lane = int(np.flatnonzero(active)[reach.rows[np.argmax(bad)]])
         raise ProtocolError(
             f"{m.where(agent)}: {name}[{int(index[np.argmax(bad)])}] is outside its "
             f"{barriers.size} barriers, in {m.thread(agent, lane)}"
         )
-    return barriers, agent.slot[active] * barriers.size + index
+    return barriers, reach.slots * barriers.size + index
 
 
-def claim(m: Machine, agent: Agent, name: str, index: Any) -> tuple[Mbarriers, Ints]:
+def claim(
+    m: Machine, agent: Agent, name: str, index: Any, reach: Reach | None = None
+) -> tuple[Mbarriers, Ints]:
     """Return the live cells that the active lanes use."""
-    barriers, cells = _cells(m, agent, name, index)
+    barriers, cells = _cells(m, agent, name, index, reach)
     dead = barriers.expected[cells] == 0
     if dead.any():
         _fail(m, agent, barriers, int(cells[np.argmax(dead)]), "needed a live barrier")
@@ -113,6 +119,17 @@ def arrive(
     return tokens
 
 
+def arrive_remote(m: Machine, agent: Agent, name: str, index: Any, rank: Any) -> None:
+    """Arrive with every active lane at the barrier of a block of its cluster."""
+    barriers, cells = claim(m, agent, name, index, peer(m, agent, rank))
+    if m.order is not None:
+        for cell in np.unique(cells):
+            away = int(cell) // barriers.size != int(agent.slot[0])
+            m.order.arrive(agent, (name, int(cell)), away=away)
+    m.knowledge.arrive(agent.name, barriers, np.unique(cells))
+    count_arrivals(m, agent, barriers, cells)
+
+
 def count_arrivals(
     m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, count: int = 1
 ) -> None:
@@ -152,8 +169,16 @@ def _end(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints) -> None:
             m.order.end_phase((barriers.name, cell), int(barriers.phase[cell]))
 
 
-def wait_parity(m: Machine, agent: Agent, name: str, index: Any, parity: Any) -> Iterator[Wait]:
-    """Wait until the latest ended phase of every lane's barrier has its `parity`."""
+def wait_parity(
+    m: Machine, agent: Agent, name: str, index: Any, parity: Any, *, far: bool = False
+) -> Iterator[Wait]:
+    """Wait until the latest ended phase of every lane's barrier has its `parity`.
+
+    Parameters
+    ----------
+    far
+        Be ordered after arrivals of other blocks, too.
+    """
     barriers, cells = claim(m, agent, name, index)
     parities = agent.spread(parity)[agent.active()]
     if ((parities != 0) & (parities != 1)).any():
@@ -163,7 +188,7 @@ def wait_parity(m: Machine, agent: Agent, name: str, index: Any, parity: Any) ->
     def pending() -> Ints:
         return np.asarray(cells[barriers.phase[cells] % 2 == parities])
 
-    yield from _wait(m, agent, barriers, cells, pending, seen)
+    yield from _wait(m, agent, barriers, cells, pending, seen, far)
 
 
 def wait_token(m: Machine, agent: Agent, name: str, index: Any, token: Any) -> Iterator[Wait]:
@@ -186,6 +211,7 @@ def _wait(
     cells: Ints,
     pending: Callable[[], Ints],
     seen: Ints,
+    far: bool = False,
 ) -> Iterator[Wait]:
     stmt = agent.at
 
@@ -215,7 +241,7 @@ def _wait(
     m.knowledge.learn(agent.name, barriers, np.unique(cells))
     if m.order is not None:
         for cell in np.unique(cells):
-            m.order.acquire(agent, (barriers.name, int(cell)))
+            m.order.acquire(agent, (barriers.name, int(cell)), far=far)
 
 
 def check_balance(m: Machine) -> None:

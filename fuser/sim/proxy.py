@@ -33,6 +33,8 @@ class Cell:
     ----------
     arrived, done
         Joined clocks of the arrivals of the current phase, and of all ended phases.
+    far_arrived, far_done
+        The same of arrivals from other blocks, which only waits of cluster scope learn from.
     maker, made
         Who initialised it, and when.
     fenced
@@ -43,6 +45,8 @@ class Cell:
 
     arrived: Clock
     done: Clock
+    far_arrived: Clock
+    far_done: Clock
     maker: int
     made: int
     fenced: bool = False
@@ -116,7 +120,8 @@ class AsyncOrder:
     def make(self, agent: Agent, key: Key) -> None:
         """Note that `agent` initialises an mbarrier."""
         me = self.rank[agent.name]
-        self.cells[key] = Cell(self.zero(), self.zero(), me, int(self.rows[me, me]))
+        clocks = (self.zero(), self.zero(), self.zero(), self.zero())
+        self.cells[key] = Cell(*clocks, me, int(self.rows[me, me]))
 
     def use(self, agent: Agent, key: Key, what: str) -> None:
         """Require that the barrier's init is ordered before; `what` begins the error text."""
@@ -124,7 +129,7 @@ class AsyncOrder:
         if cell.made > self.rows[me, cell.maker]:
             raise ProtocolError(
                 f"{what} is used by {agent.name} without order after its init; a barrier of the "
-                f"block between them is missing"
+                f"block, or of the cluster, between them is missing"
             )
         cell.uses[me] = int(self.rows[me, me])
 
@@ -136,14 +141,15 @@ class AsyncOrder:
                 name = next(n for n, rank in self.rank.items() if rank == user)
                 raise ProtocolError(
                     f"{what} is invalidated without order after its last use by {name}; a barrier "
-                    f"of the block between them is missing"
+                    f"of the block, or of the cluster, between them is missing"
                 )
         del self.cells[key]
 
-    def arrive(self, agent: Agent, key: Key) -> None:
-        """Give the current phase what `agent` knows."""
+    def arrive(self, agent: Agent, key: Key, *, away: bool = False) -> None:
+        """Give the current phase what `agent`, which may be of another block, knows."""
         cell = self.cells[key]
-        np.maximum(cell.arrived, self.row(agent), out=cell.arrived)
+        clock = cell.far_arrived if away else cell.arrived
+        np.maximum(clock, self.row(agent), out=clock)
         self._tick(agent)
 
     def arrive_later(self, agent: Agent) -> Clock:
@@ -167,12 +173,15 @@ class AsyncOrder:
         cell = self.cells[key]
         np.maximum(cell.done, cell.arrived, out=cell.done)
         cell.done[self.rank[key]] = phases
-        cell.arrived = self.zero()
+        np.maximum(cell.far_done, cell.far_arrived, out=cell.far_done)
+        cell.arrived, cell.far_arrived = self.zero(), self.zero()
 
-    def acquire(self, agent: Agent, key: Key) -> None:
+    def acquire(self, agent: Agent, key: Key, *, far: bool = False) -> None:
         """Let `agent` learn what ended phases know."""
         row = self.row(agent)
         np.maximum(row, self.cells[key].done, out=row)
+        if far:
+            np.maximum(row, self.cells[key].far_done, out=row)
         self.cells[key].uses[self.rank[agent.name]] = int(row[self.rank[agent.name]])
 
     # other meetings --------------------------------------------------------------------------

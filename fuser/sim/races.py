@@ -75,7 +75,7 @@ class Actor:
 
 @dataclass(slots=True)
 class Barrier:
-    """The hardware barrier of one block."""
+    """The hardware barrier of one block or cluster."""
 
     clock: NDArray[np.int64]
     arrived: dict[int, object] = field(default_factory=dict[int, object])
@@ -106,9 +106,10 @@ class RaceMonitor:
         }
         self.statements: list[object] = [None]
         self._ids: dict[int, int] = {}
-        self.barriers = {
-            int(s): Barrier(self.order.zero()) for s in {int(agent.slot[0]) for agent in agents}
-        }
+        slots = {int(agent.slot[0]) for agent in agents}
+        clusters = {s // machine.cluster_size for s in slots}
+        self.barriers = {s: Barrier(self.order.zero()) for s in slots}
+        self.cluster_barriers = {c: Barrier(self.order.zero()) for c in clusters}
         self.atomics: dict[Hashable, NDArray[np.int64]] = {}
 
     # accesses --------------------------------------------------------------------------------
@@ -312,15 +313,25 @@ class RaceMonitor:
 
     def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
         """See `Monitor.barrier`."""
-        me, slot = self.rank[agent.name], int(agent.slot[0])
-        barrier = self.barriers[slot]
+        slot = int(agent.slot[0])
+        yield from self._meet(agent, self.barriers[slot], range(slot, slot + 1), what)
+
+    def cluster_barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """See `Monitor.cluster_barrier`."""
+        size = self.machine.cluster_size
+        cluster = int(agent.slot[0]) // size
+        slots = range(cluster * size, (cluster + 1) * size)
+        yield from self._meet(agent, self.cluster_barriers[cluster], slots, what)
+
+    def _meet(self, agent: Agent, barrier: Barrier, slots: range, what: str) -> Iterator[Wait]:
+        me = self.rank[agent.name]
         self._check_arrival(agent, barrier, what)
         barrier.arrived[me] = agent.at
         generation = barrier.generation
         np.maximum(barrier.clock, self.clocks[me], out=barrier.clock)
-        block = [i for i, a in enumerate(self.agents) if int(a.slot[0]) == slot]
-        if len(barrier.arrived) == len(block):
-            for i in block:
+        all_of = [i for i, a in enumerate(self.agents) if int(a.slot[0]) in slots]
+        if len(barrier.arrived) == len(all_of):
+            for i in all_of:
                 self.clocks[i] = barrier.clock
                 self.clocks[i, i] += 1
             barrier.arrived, barrier.generation = {}, generation + 1
@@ -338,8 +349,8 @@ class RaceMonitor:
             if stmt is not agent.at:
                 raise ProtocolError(
                     f"{self.machine.where(agent)}: {what} meets another barrier, "
-                    f"{describe(stmt)} of {self.agents[other].name}; all threads of a block must "
-                    f"arrive at the same one"
+                    f"{describe(stmt)} of {self.agents[other].name}; all threads must arrive at "
+                    f"the same one"
                 )
 
     def atomic(self, agent: Agent, key: Hashable) -> None:
@@ -351,7 +362,11 @@ class RaceMonitor:
         self.clocks[me, me] += 1
 
     def check_exit(self) -> None:
-        """Raise where a block has ended with a copy whose landing nobody knows of."""
+        """Raise where a block has ended with a copy whose landing nobody knows of.
+
+        Or where it may end before another block of its cluster has used its barriers: no warp of
+        it ends after that.
+        """
         left = self.order.never_awaited()
         if left is not None:
             issuer, stmt = left
@@ -359,6 +374,16 @@ class RaceMonitor:
                 f"kernel {self.machine.kernel}: ends with {describe(stmt)} of "
                 f"{self.agents[issuer].name} in flight; a wait for it is missing"
             )
+        for (name, number), cell in self.order.cells.items():
+            size = self.machine.barriers[name].size
+            home = [i for i, a in enumerate(self.agents) if int(a.slot[0]) == number // size]
+            for user, time in cell.uses.items():
+                if user not in home and time > self.order.rows[home, user].max():
+                    raise ProtocolError(
+                        f"kernel {self.machine.kernel}: {self.agents[home[0]].name} and the rest "
+                        f"of its block may have ended before {self.agents[user].name} uses its "
+                        f"{name}[{number % size}]; a barrier of the cluster at the end is missing"
+                    )
 
 
 def _element(memory: Memory, flat: int) -> str:

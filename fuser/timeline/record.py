@@ -32,7 +32,7 @@ LARGEST_BYTES = 2**28
 def record(
     kernel: Kernel, sizes: Mapping[str, int], *, copy: float = COPY, whole: bool = False
 ) -> Timeline:
-    """Run block 0 of a kernel with a ring and return what it does over time.
+    """Run block 0 (or cluster 0) of a kernel with a ring; return what block 0 does over time.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def _begin(launch: Launch, kernel: Kernel, costs: Costs) -> tuple[Watch, Clock]:
         name: replace(memory, data=memory.data.copy()) if memory.writable else memory
         for name, memory in launch.tensors.items()
     }
-    warps = Warps.of(replace(launch, tensors=tensors), np.zeros(1, np.int64))
+    warps = Warps.of(replace(launch, tensors=tensors), np.arange(kernel.cluster_size))
     watch = Watch(kernel, warps.machine, warps.monitor)
     warps.machine.monitor = watch
     return watch, Clock(warps, watch, costs)

@@ -2,7 +2,7 @@
 
 A `Watch` stands where the machine has its race monitor, hands everything on to it, and notes what
 touches a ring. Phases of barriers are read off after every step. A run that nobody watches has the
-race monitor there, as ever: watching costs it nothing.
+race monitor there, as ever: watching costs it nothing. Of a cluster the first block is noted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fuser.kir.stmts import (
     For,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -35,7 +36,10 @@ from fuser.sim.proxy import Actor
 from fuser.timeline.timeline import Span, joined
 
 WAITS = (MbarrierWait, MbarrierWaitToken)
-ARRIVALS = (CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveToken)
+ARRIVALS = (
+    CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveRemote,
+    MbarrierArriveToken,
+)  # fmt: skip
 SETUP = (MbarrierInit, MbarrierInitFence, MbarrierInval)
 PROTOCOL = (*ARRIVALS, *SETUP, *WAITS, BulkLoad, TensorLoad, CpAsync)
 """Statements that are about barriers and copies; the others compute."""
@@ -192,15 +196,19 @@ class Watch:
         """See `Monitor.barrier`."""
         return self.monitor.barrier(agent, what)
 
+    def cluster_barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
+        """See `Monitor.cluster_barrier`."""
+        return self.monitor.cluster_barrier(agent, what)
+
     def atomic(self, agent: Agent, key: Hashable) -> None:
         """See `Monitor.atomic`."""
         self.monitor.atomic(agent, key)
 
     def _touch(self, memory: Memory, where: Array, kind: AccessKind) -> None:
         log = self.by_array.get(memory.name)
-        if log is None or where.size == 0:
+        if log is None or where.size == 0 or int(where.flat[0]) >= memory.numel:
             return
-        stage = int(where.flat[0]) % memory.numel // log.parts[memory.name]
+        stage = int(where.flat[0]) // log.parts[memory.name]
         if kind == "write":
             self.touched = "issue", log.fill(stage, self.now).trip
             return
@@ -215,7 +223,8 @@ class Watch:
         """Note which phases have ended, and which barriers have been made, since last time."""
         for name, barriers in self.machine.barriers.items():
             log = self.by_full.get(name)
-            for cell in map(int, (barriers.phase != self.known[name]).nonzero()[0]):
+            ended = (barriers.phase != self.known[name])[: barriers.size]
+            for cell in map(int, ended.nonzero()[0]):
                 if barriers.expected[cell] and self.live[name][cell]:
                     if log is not None:
                         log.fulfil(cell, self.now)
@@ -235,6 +244,8 @@ class Watch:
 
     def ran(self, agent: Agent, stmt: object, start: float, stop: float) -> None:
         """Note that a warp has run `stmt` from `start` to `stop`."""
+        if agent.slot[0]:
+            return
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = "other", None
         if self.touched is not None and self.touched[0] == "issue":
@@ -254,6 +265,8 @@ class Watch:
         *, in_vain: bool = False,
     ) -> None:  # fmt: skip
         """Note that a warp has waited; behind a full barrier it is at the trip of the stage."""
+        if agent.slot[0]:
+            return
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = waiting_for(stmt, self.by_full, self.by_empty), None
         if what == "wait full" and isinstance(stmt, WAITS):

@@ -18,7 +18,11 @@ ROLES = ("ws", "ws-regs", *GROUPED)
 TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
 TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
 EDGES = ("whole", "cut", "odd")
+SPEAK_FOR_PEERS = ("parity-mbarrier", *ROLES)
+"""Types by which a block learns that the others of its cluster have read a stage."""
 BLOCKS = 3
+WHOLE_CLUSTERS = 4
+"""Blocks that fill clusters of 2 and of 4."""
 REGISTERS = (40, 232)
 BOUND = {DataType.Float8_e4m3fn: 3}
 """Largest input magnitude whose results every operation of a family represents exactly."""
@@ -38,6 +42,8 @@ class Cell:
         Whether sizes fill the last tile, end at a multiple of 16 bytes, or anywhere.
     size
         Outer and inner extent, instead of `trips` and `edge`.
+    cluster
+        Blocks of a cluster; `BLOCKS` rows do not fill the last one, "whole" ones do.
     """
 
     family: str = "single_dim"
@@ -51,10 +57,12 @@ class Cell:
     tile: int = 256
     variant: ParallelType = P.serial
     size: tuple[int, int] | None = None
+    cluster: int = 1
 
     def __str__(self) -> str:
         loads = "+".join(load.name for load in self.loads)
         bound = "" if self.variant is P.serial else f"-{self.variant.name}"
+        bound += "" if self.cluster == 1 else f"-cluster{self.cluster}"
         return (
             f"{self.family}{bound}-{loads}-S{self.stages}P{self.prefetch}-{self.type}"
             f"-{self.dtype.short}-tile{self.tile}-"
@@ -81,6 +89,8 @@ class Cell:
         roles, f = self.type in ROLES, self.family
         return (
             self.prefetch < self.stages
+            and (f == "multicast") == (self.cluster > 1)
+            and not (f == "multicast" and self.type not in SPEAK_FOR_PEERS)
             and len(self.loads) == self.of.inputs
             and not (self.of.boxes_only and any(load is not L.tma for load in self.loads))
             and (self.type in GROUPED) == bool(self.of.slice)
@@ -91,7 +101,8 @@ class Cell:
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (roles and any(load not in ENGINE for load in self.loads))
-            and not (f in ("single_dim", "pointwise", "store") and self.hands_registers_over
+            and not (f in ("single_dim", "pointwise", "store", "multicast")
+                     and self.hands_registers_over
                      and self.tile < 512)  # an element a thread
             and not (f in ("multi_dim", "reduction_outer", "store_boxes")
                      and self.hands_registers_over and self.tile < 1024)
@@ -124,7 +135,7 @@ class Cell:
         threads = 256 if self.hands_registers_over else 64
         return Choices(
             self.loads, self.stages, prefetch, self.kind(), self.dtype, self.tile, self.variant,
-            threads,
+            threads, self.cluster,
         )  # fmt: skip
 
     def count(self) -> int:
@@ -143,9 +154,10 @@ class Cell:
             return f.shapes(streamed, other, self.tile)
         unit = f.unit(self.tile)
         short = {"whole": 0, "cut": unit // 4, "odd": unit // 4 + 1}[self.edge]
+        blocks = WHOLE_CLUSTERS if self.cluster > 1 and self.edge == "whole" else BLOCKS
         columns = self.tile // 2 - {"whole": 0, "cut": 16, "odd": 13}[self.edge]
         return f.shapes(
-            max(0, self.count() * unit - short), columns if f.columns else BLOCKS, self.tile
+            max(0, self.count() * unit - short), columns if f.columns else blocks, self.tile
         )
 
     def inputs(self) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, TRIPS, TYPES, Cell
+from rings.cells import EDGES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
 
 P, L = ParallelType, LoadStoreOpType
 STAGES = range(1, 9)
@@ -22,6 +22,7 @@ DTYPES = (
 TILES = (256, 512, 1024)
 BINDINGS = (P.serial, P.unroll, P.unswitch)
 SEED_STAGES = (2, 3, 4)
+MOST_CLUSTER_STAGES = 4
 BASES = (
     Cell("single_dim", (L.tma,)),
     Cell("single_dim", (L.tma,), variant=P.unroll),
@@ -44,11 +45,12 @@ STORES = (
     *(Cell(family, loads) for family in ("store_alone", "copy") for loads in ((L.tma,), (L.bulk,))),
 )
 """Families whose outputs the copy engine stores."""
+MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 
 
 def whole() -> tuple[Cell, ...]:
-    """Return every cell: five blocks that each cross some choices completely."""
-    blocks = (_seed(), _families(), _protocols(), _dtypes(), _stores())
+    """Return every cell: six blocks that each cross some choices completely."""
+    blocks = (_seed(), _families(), _protocols(), _dtypes(), _stores(), clusters())
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
 
@@ -111,6 +113,24 @@ def _stores() -> Iterator[Cell]:
             cell = replace(
                 base, stages=stages, prefetch=stages - 1, type=kind, dtype=dtype, trips=trips,
                 edge=next(edges), tile=1024 if kind == "ws-regs" else next(tiles),
+            )  # fmt: skip
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
+
+
+def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
+    """Multicast in clusters of 2 and 4, with every S, P, type and trips; the rest in turn."""
+    distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES]
+    dtypes, edges = itertools.cycle(DTYPES), itertools.cycle(EDGES)
+    bindings, tiles = itertools.cycle((*BINDINGS, P.serial)), itertools.cycle(TILES[:2])
+    for blocks, (stages, prefetch), kind in itertools.product((2, 4), distances, types):
+        for trips in TRIPS:
+            cell = replace(
+                MULTICAST, cluster=blocks, stages=stages, prefetch=prefetch, type=kind, trips=trips,
+                dtype=next(dtypes), variant=next(bindings), edge=next(edges),
+                tile=512 if kind == "ws-regs" else next(tiles),
             )  # fmt: skip
             if not cell.is_legal():
                 cell = replace(cell, edge="whole")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -130,6 +131,26 @@ def test_dynamic_shared_memory_is_allowed_once_and_checked(cuda):
     assert sum("MAX_DYNAMIC_SHARED_SIZE_BYTES=100000" in line for line in cuda.log) == 1
     with pytest.raises(LaunchError, match=r"32 static \+ 300000 dynamic bytes .*at most 232448"):
         LaunchRecord(function, (), 300_000)
+
+
+def test_clusters_are_an_attribute_of_the_launch(cuda):
+    record = LaunchRecord(load(cuda), (), cluster=(2, 1, 4))
+    record.launch((6, 1, 8), (32, 1, 1), (), 0)
+    assert cuda.clusters == [(2, 1, 4)]
+    text = r"kernel k: grid \(5, 1, 8\) of clusters \(2, 1, 4\); needed extents that are multiples"
+    with pytest.raises(LaunchError, match=text):
+        record.launch((5, 1, 8), (32, 1, 1), (), 0)
+    assert len(cuda.launches) == 1
+    LaunchRecord(load(cuda), ()).launch((5, 1, 1), (32, 1, 1), (), 0)
+    assert len(cuda.clusters) == 1
+
+
+def test_clusters_need_a_device_that_has_them(cuda):
+    function = load(cuda)
+    old = replace(function, device=replace(function.device, capability=(8, 9)))
+    record = LaunchRecord(old, (), cluster=(2, 1, 1))
+    with pytest.raises(LaunchError, match=r"clusters \(2, 1, 1\) on Fake H200; needed compute"):
+        record.launch((4, 1, 1), (32, 1, 1), (), 0)
 
 
 def test_threads_sharing_a_record_do_not_mix_arguments(cuda):

@@ -112,9 +112,9 @@ def test_one_hardware_axis_twice(f):
             f.z.axis(1).parallelize, P.block_x)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [P.cluster_x, P.mma])
+@pytest.mark.parametrize("kind", [P.mma])
 def test_kinds_of_later(f, kind):
-    refused(f"z: parallelize: axis 0 to {kind.name}; grid, block, vectorize",
+    refused(f"z: parallelize: axis 0 to {kind.name}; grid, cluster, block",
             f.z.axis(0).parallelize, kind)  # fmt: skip
 
 

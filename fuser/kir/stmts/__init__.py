@@ -10,6 +10,7 @@ from fuser.kir.stmts.bulk import (
     TensorLoad,
     TensorStore,
 )
+from fuser.kir.stmts.cluster import ClusterSync, MbarrierArriveRemote
 from fuser.kir.stmts.control import For, If
 from fuser.kir.stmts.cp_async import CpAsync, CpAsyncArrive, CpAsyncCommit, CpAsyncWait
 from fuser.kir.stmts.fence import FenceProxyAsync, SyncWarp
@@ -37,6 +38,7 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     BulkStore,
     BulkWait,
     BulkWaitRead,
+    ClusterSync,
     CpAsync,
     CpAsyncArrive,
     CpAsyncCommit,
@@ -51,6 +53,7 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
+    MbarrierArriveRemote,
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
@@ -79,6 +82,7 @@ __all__ = [
     "BulkStore",
     "BulkWait",
     "BulkWaitRead",
+    "ClusterSync",
     "CpAsync",
     "CpAsyncArrive",
     "CpAsyncCommit",
@@ -93,6 +97,7 @@ __all__ = [
     "Let",
     "MbarrierArrive",
     "MbarrierArriveExpectTx",
+    "MbarrierArriveRemote",
     "MbarrierArriveToken",
     "MbarrierInit",
     "MbarrierInitFence",

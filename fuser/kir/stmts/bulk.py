@@ -59,6 +59,10 @@ class TensorLoad(Stmt):
         Name of a `TensorMapParam`.
     coords
         Of the box's first element, innermost first; may be negative or overhang.
+    multicast
+        Mask of ranks (``.multicast::cluster``): every block of the cluster whose bit is set gets
+        the box at the same place of its shared memory, and its bytes on the same barrier of its
+        own. None: the issuing block alone.
     """
 
     dst: str
@@ -67,22 +71,26 @@ class TensorLoad(Stmt):
     coords: tuple[Expr, ...]
     barrier: str
     barrier_index: Expr
+    multicast: Expr | None = None
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
         return {
+            "call": "tensor_load" if self.multicast is None else "tensor_load_multicast",
             "dst": pointer(self.dst, self.dst_index),
             "tensor_map": self.tensor_map,
             "coords": ", ".join(to_c(c) for c in self.coords),
             "barrier": pointer(self.barrier, self.barrier_index),
+            "mask": "" if self.multicast is None else f"{to_c(self.multicast)}, ",
         }
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
         dst, at = m.index(agent, self.dst_index), m.index(agent, self.barrier_index)
         coords = tuple(m.index(agent, c) for c in self.coords)
+        mask = None if self.multicast is None else m.index(agent, self.multicast)
         barrier = self.barrier, at
-        bulk.tensor_load(m, agent, (self.dst, dst), self.tensor_map, coords, barrier)
+        bulk.tensor_load(m, agent, (self.dst, dst), self.tensor_map, coords, barrier, mask)
         yield from ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from fuser.core.expr import Expr, to_c
 from fuser.kir.core import Context, Render, Stmt
@@ -118,25 +119,34 @@ class MbarrierWait(Stmt):
     """Wait until the phase of `parity` has ended (PTX ``mbarrier.try_wait.parity``).
 
     A fresh barrier counts as one whose phase of parity 1 has ended.
+
+    Attributes
+    ----------
+    scope
+        ``"cluster"``: also ordered after arrivals of other blocks of the cluster
+        (``.acquire.cluster``).
     """
 
     barrier: str
     index: Expr
     parity: Expr
     why: str
+    scope: Literal["", "cluster"] = ""
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
         return {
             "barrier": pointer(self.barrier, self.index),
             "parity": to_c(self.parity),
+            "scope": f"_{self.scope}" if self.scope else "",
             "why": self.why,
         }
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
         at, parity = m.index(agent, self.index), m.index(agent, self.parity)
-        yield from mbarrier.wait_parity(m, agent, self.barrier, at, parity)
+        far = self.scope == "cluster"
+        yield from mbarrier.wait_parity(m, agent, self.barrier, at, parity, far=far)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,138 @@
+"""What the compiler of a kernel's protocol writes into, and what it knows on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.core.expr import Const, Expr, substitute, variables
+from fuser.kir.core import Kernel
+from fuser.protocol.clusters import placed
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.program import Act, Counted, Instruction, Program
+from fuser.protocol.rings import Ring, of_group
+from fuser.protocol.threads import THREADS
+from fuser.protocol.values import Compiled, compile_index
+
+SAMPLE_COUNTS = (101, 103)
+"""Trip counts at which indices are compared."""
+Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Emitter:
+    """The program of a set of threads, so far.
+
+    Attributes
+    ----------
+    counts
+        Trip counts that stay unknown: name -> level.
+    sizes
+        Every size parameter over the trip counts.
+    """
+
+    kernel: Kernel
+    rings: Mapping[str, Ring]
+    trip_loops: set[int]
+    sizes: Mapping[str, Expr]
+    counts: Mapping[str, int]
+    threads: NDArray[np.int64]
+    program: Program = field(init=False)
+    levels: list[str] = field(default_factory=list[str])
+    going: dict[tuple[str, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, ...]]
+    )
+    parts: dict[str, int] = field(default_factory=dict[str, int])
+    seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    open_writes: list[tuple[str, Compiled, int]] = field(
+        default_factory=list[tuple[str, Compiled, int]]
+    )
+    masks: list[bytes] = field(default_factory=list[bytes])
+    agent: int = 0
+    rank: int = 0
+    serves: str = ""
+    group: int | None = None
+
+    @property
+    def code(self) -> list[Instruction]:
+        """The instructions so far."""
+        return self.program.code
+
+    def at(self, name: str, rank: int | None = None) -> str:
+        """Return the name of a barrier, ring or meeting of this block, or of another one."""
+        return placed(self.kernel, name, self.rank if rank is None else rank)
+
+    def trips_of(self, array: str, rank: int | None = None) -> str:
+        """Return the name of the trips of a ring, of a block, that this consumer group has."""
+        return of_group(self.at(array, rank), self.group)
+
+    def index(self, e: Expr, lets: Mapping[str, Expr], *, thread_free: bool = True) -> Compiled:
+        """Compile an index; threads count as thread 0 unless that would matter."""
+        e = substitute(e, lets)
+        if thread_free and variables(e) & set(THREADS):
+            raise Unsupported(f"a barrier of its pipeline is chosen by thread: {e}")
+        e = substitute(e, {name: Const(0) for name in THREADS})
+        slots = {name: slot for slot, name in enumerate(self.levels)}
+        inner = variables(e) - slots.keys() - self.counts.keys()
+        e = substitute(e, {name: Const(0) for name in inner}) if not thread_free else e
+        return compile_index(e, slots, self.counts)
+
+    def stage(self, array: str, index: Expr, lets: Mapping[str, Expr]) -> Compiled:
+        """Compile the stage of an element."""
+        return self.index(self.rings[array].stage(index), lets, thread_free=False)
+
+    def act(self, act: Act) -> None:
+        """Append an act; copies by cp.async that nothing has arrived for are in flight."""
+        if self.open_writes and act.kind != "cp_async":
+            self.flush("", None, 0)
+        self.code.append(act)
+        self.seen.clear()
+
+    def flush(self, barrier: str, index: Compiled | None, weight: int) -> None:
+        """Put the copies by cp.async so far in flight, with an arrival when they have landed."""
+        writes, self.open_writes = tuple(self.open_writes), []
+        self.act(Act("cp_async", barrier, index, weight=weight, writes=writes))
+
+    def part(self, array: str) -> int:
+        """Return the number of a copy among those of one trip and array."""
+        self.parts[array] = self.parts.get(array, -1) + 1
+        return self.parts[array]
+
+    def note(self, what: str, array: str, stage: Compiled) -> None:
+        """Note that a trip of an array is being filled or read; another stage is another trip."""
+        values = self.samples(stage)
+        if self.going.get((what, array), values) != values:
+            self.code.append(Counted(what, array))
+            if what == "fills":
+                self.parts.pop(array, None)
+        self.going[what, array] = values
+
+    def samples(self, stage: Compiled) -> tuple[int, ...]:
+        """Return values that tell stages apart, however their indices are written."""
+        span = range(2 * max((ring.stages for ring in self.rings.values()), default=1))
+        several = product(span, repeat=len(self.levels)) if self.levels else [()]
+        return tuple(stage.at(v, *SAMPLE_COUNTS) for v in several)
+
+    def count_trips(self) -> None:
+        """Count what a straight line has filled and read: it is at most one trip more."""
+        for what, array in sorted(self.going):
+            self.code.append(Counted(what, array))
+        self.going.clear()
+        self.parts.clear()
+
+    def mask_id(self, mask: Mask) -> int:
+        """Return a number for a set of lanes."""
+        key = mask.tobytes()
+        if key not in self.masks:
+            self.masks.append(key)
+        return self.masks.index(key)
+
+    def act_boundary(self) -> None:
+        """Close what is only deduplicated or grouped in a straight line."""
+        if self.open_writes:
+            self.flush("", None, 0)
+        self.seen.clear()

@@ -1,0 +1,23 @@
+"""Which loop axes the blocks of a cluster can execute."""
+
+from __future__ import annotations
+
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import Const
+from fuser.core.hardware import MAX_CLUSTER
+from fuser.schedule.domain import IterDomain
+from fuser.schedule.kinds import ParallelType
+
+
+def check_cluster_axis(axis: IterDomain, at: int, kind: ParallelType) -> None:
+    """Raise `ScheduleError` unless loop axis number `at` can be bound to a cluster axis."""
+    if not isinstance(axis.extent, Const) or not 1 <= axis.extent.value <= MAX_CLUSTER:
+        raise ScheduleError(
+            f"parallelize: axis {at} to {kind.name} has extent {axis.extent!r}; a constant from 1 "
+            f"to {MAX_CLUSTER} is needed"
+        )
+    if axis.reduction:
+        raise ScheduleError(
+            f"parallelize: axis {at} to {kind.name} is a reduction; the blocks of a cluster do not "
+            "combine results, reduce over threads or the grid"
+        )
