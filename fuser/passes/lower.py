@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, all_of, less, variables
+from fuser.core.expr import Const, Var, all_of, less, variables
 from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import (
     IndexType,
@@ -35,14 +35,18 @@ from fuser.nest.nodes import (
     Ring,
     Sync,
     WarpRoles,
+    When,
     walk,
 )
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
 from fuser.passes.element import ElementLowering
+from fuser.passes.guards import guarded
 from fuser.passes.launch import BLOCK, GRID, launch_extents, padded_block
 from fuser.passes.layout import Layout
+from fuser.passes.loops import loop_facts
 from fuser.passes.mentions import mentioned
+from fuser.passes.register_slots import check_slots, unrolled
 from fuser.passes.rewrite import substitute_body
 from fuser.passes.ring import RingLowering, producer_threads
 from fuser.passes.roles import (
@@ -77,6 +81,9 @@ class NestLowering:
             match node:
                 case Loop():
                     stmts += self.loop(node, scope)
+                case When(condition, body):
+                    inner = replace(scope, facts=scope.facts.with_guard(condition))
+                    stmts += guarded(condition, self.body(body, inner), scope.facts)
                 case Allocate(tensor):
                     stmts += self.allocate(tensor, scope.facts)
                 case Sync(why):
@@ -127,13 +134,14 @@ class NestLowering:
         stmts = self.body(loop.body, inner)
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)
-        if extent == ONE and loop.start == ZERO:
-            return substitute_body(stmts, {loop.var: ZERO})
+        start = simplify(loop.start, scope.facts)
+        if isinstance(start, Const) and extent == start + 1:
+            return substitute_body(stmts, {loop.var: start})
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        start = simplify(loop.start, scope.facts)
-        return (For(loop.var, extent, stmts, unroll, start, label=loop.label),)
+        made = For(loop.var, extent, stmts, unroll, start, label=loop.label)
+        return (unrolled(made, self.state.register_rings),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -150,18 +158,6 @@ class NestLowering:
             start = BY_REDUCTION[value.op].identity(dtype) if value.op in BY_REDUCTION else 0
             return (DeclareScalar(tensor, dtype, Literal(start, dtype)),)
         return (DeclareRegisters(tensor, dtype, size),)
-
-
-def loop_facts(loop: Loop, extent: Expr, facts: Facts) -> Facts:
-    """Return what holds inside a loop; the bound of a cut-short clone as far as it helps."""
-    match extent:
-        case BinOp("min", a, b):
-            index = Var(loop.var)
-            return facts.with_range(loop.var, b).with_guard(less(index, a))
-        case BinOp("max", a, Const(0)):
-            return facts.with_range(loop.var, a)  # no trip at all where `a` is negative
-        case _:
-            return facts.with_range(loop.var, extent)
 
 
 def barrier(why: str, scope: Scope) -> Stmt:
@@ -192,17 +188,18 @@ def lower_to_kernel(
     if state.extra_axis is not None:
         facts = facts.with_range(state.extra_axis.value, block[BLOCK.index(state.extra_axis)])
     body = NestLowering(state).body(nest.body, Scope(facts))
+    check_slots(body, state.register_rings)
     kernel = Kernel(
         name=nest.name,
         params=(),
-        shared=tuple(state.shared),
+        shared=tuple(dict.fromkeys(state.shared)),  # clones of a loop allocate the same
         grid=launch.of(GRID),
         block=block,
         index=index,
         body=body,
         header=(*header, *map(str, state.fallbacks)),
-        barriers=tuple(state.barriers),
-        rings=tuple(state.rings),
+        barriers=tuple(dict.fromkeys(state.barriers)),
+        rings=tuple(dict.fromkeys(state.rings)),
         fallbacks=tuple(state.fallbacks),
     )
     return with_params(kernel, state), tuple(state.buffers)
