@@ -43,8 +43,8 @@ def check_slots(
             if name in rings and varying:
                 raise ScheduleError(
                     f"{name}: circular-buffered in registers, and its element {index} depends on "
-                    f"{', '.join(varying)} at run time; registers have no addresses, so loops of a "
-                    "constant extent are needed that are its own axes"
+                    f"{', '.join(varying)} at run time; registers have no addresses: bind its axes "
+                    "to the threads that read them, and read the others in loops of constant extent"
                 )
         inner = constant
         if isinstance(stmt, For):

@@ -1,4 +1,4 @@
-"""Loop nest and CUDA text of three circular buffers, as they are meant to look."""
+"""Loop nest and CUDA text of some circular buffers, as they are meant to look."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ CELLS = {
     "specialised_with_registers": Cell(
         "single_dim", (L.bulk,), stages=4, prefetch=3, type="ws-regs", tile=1024
     ),
+    "registers_inside_a_ring": Cell(
+        "nested", (L.tma,), stages=2, prefetch=1, tile=512, slots=2, ahead=1
+    ),
+    "registers_alone": Cell("registers", (L.set,), stages=3, prefetch=2),
 }
 
 

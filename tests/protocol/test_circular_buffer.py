@@ -21,7 +21,8 @@ pytestmark = [
 ]
 
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
-CELLS = matrix.whole() if ALL else (*matrix.covering(), *matrix.every_distance())
+FEW = (*matrix.covering(), *matrix.every_distance(), *matrix.with_registers())
+CELLS = matrix.whole() if ALL else FEW
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)

@@ -32,6 +32,8 @@ GROUPS = 2
 """Consumer groups."""
 DEPTH = 16
 """Columns of a trip of groups that sum."""
+EACH = 2
+"""Elements that a thread loads into registers at once."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Choices:
         Elements of a stage along the streamed dimension.
     variant
         What binds the elements of a thread: serial, unroll or unswitch.
+    slots, ahead
+        Stages and prefetch distance of a second ring, in registers, inside a tile.
     """
 
     loads: tuple[LoadStoreOpType, ...] = (L.tma,)
@@ -56,6 +60,8 @@ class Choices:
     tile: int = 256
     variant: ParallelType = P.serial
     threads: int = THREADS
+    slots: int = 2
+    ahead: int | None = None
 
     @property
     def hands_registers_over(self) -> bool:
@@ -201,6 +207,42 @@ def groups_sum(c: Choices) -> FusionDefinition:
     for axis in (3, 4):
         cache.axis(axis).parallelize(P.tma)
     buffered(cache, s, 3, c)
+    return fd
+
+
+# ---- registers ---------------------------------------------------------------------------------
+
+
+def nested(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector: tiles through shared memory, their parts through registers."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    part = cache.cache_after()
+    for t in (y, part):
+        t.split(0, c.tile)
+        t.split(1, EACH * c.threads)
+        t.split(2, c.threads)  # tile, part, element of a thread, thread
+        t.axis(3).parallelize(P.block_x)
+    tiled(cache, 0, c.single, c)
+    part.inline_at(y, 2)
+    part.circular_buffer(c.slots, c.ahead)
+    buffered(cache, part, 1, c)
+    return fd
+
+
+def registers(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector, straight into registers, a tile a trip."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    part = x.cache_after(c.single)
+    for t in (y, part):
+        shared_out(t, 0, c)
+    buffered(part, y, 1, c)
     return fd
 
 
@@ -350,6 +392,12 @@ FAMILIES = {
     "pointwise": Family(
         pointwise, 2, lambda n, m, tile: ((m, n),) * 2, lambda tile: tile,
         lambda a: a[0] * 2 + a[1],
+    ),
+    "nested": Family(
+        nested, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
+    ),
+    "registers": Family(
+        registers, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
     ),
     "reduction_inner": Family(
         reduction_inner, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0].sum(1)
