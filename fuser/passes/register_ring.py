@@ -86,8 +86,8 @@ def check_register_ring(nest: LoopNest, name: str) -> None:
         )
     if not isinstance(kind, Pipelined):
         raise ScheduleError(
-            f"{name}: circular-buffered in registers with {kind}; other warps cannot write a "
-            "thread's registers; needed Pipelined()"
+            f"{name}: circular-buffered in registers and warp-specialised on {kind.on.name}; other "
+            "warps cannot write a thread's registers; needed Pipelined()"
         )
     if kind != Pipelined():
         raise ScheduleError(

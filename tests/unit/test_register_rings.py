@@ -57,9 +57,8 @@ def test_other_warps_cannot_fill_registers():
     stream = Stream()
     stream.caches[0].circular_buffer(2, type=WarpSpecialized())
     stream.refused(
-        "x_cache: circular-buffered in registers with WarpSpecialized(on=<ParallelType.block_x: "
-        "'tx'>, num_registers=None); other warps cannot write a thread's registers; needed "
-        "Pipelined()"
+        "x_cache: circular-buffered in registers and warp-specialised on block_x; other warps "
+        "cannot write a thread's registers; needed Pipelined()"
     )
 
 
