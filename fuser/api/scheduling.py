@@ -257,8 +257,9 @@ class Scheduling:
         """Keep several stages of this shared or local tensor and fill them ahead of their use.
 
         The loop is the innermost serial one left of the compute-at position (pipelined), or all
-        serial ones left of it (warp-specialised). In local memory, registers, it is pipelined. `prefetch_distance` is one less than the stages
-        when left out; negative ones count from the number of stages.
+        serial ones left of it (warp-specialised). In local memory, registers, it is pipelined.
+        `prefetch_distance` is one less than the stages when left out; negative ones count from the
+        number of stages.
 
         rewrite::
 

@@ -256,6 +256,43 @@ def test_on_a_loop_of_a_specialised_ring(registers, axis):
         exact(f"{shape}", fd, [a, b], expected, seeds=1)
 
 
+@pytest.mark.parametrize("slots", [0, 2, 3])
+@pytest.mark.parametrize("stored", [False, True])
+def test_inside_consumer_groups(slots, stored):
+    """Each group loads its tiles into registers, from the ring or from what its threads stored."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, DataType.Float)
+        doubled = x * 2.0
+        y = doubled + 1.0
+        fd.add_output(y)
+    tile = staged(x, L.bulk)
+    middle = doubled.cache_after() if stored else tile
+    part = middle.cache_after()
+    for t in dict.fromkeys((y, part, middle, tile)):
+        t.split(0, 8 * PART)
+        t.split(0, 2)
+        t.axis(1).parallelize(P.block_y)  # round, group, element of a tile
+    for t in (y, part):
+        t.split(2, PART)
+        t.split(3, 2)
+        t.axis(3).parallelize(P.block_x)
+    tile.axis(2).parallelize(P.tma)
+    if stored:
+        middle.set_memory_type(MemoryType.shared)
+        middle.split(2, THREADS)
+        middle.axis(3).parallelize(P.block_x)
+    part.inline_at(y, 3)
+    middle.inline_at(part, 2)
+    if stored:
+        tile.inline_at(middle, 2)
+    if slots:
+        part.circular_buffer(slots)
+    tile.circular_buffer(4, None, WarpSpecialized(P.block_y, stage_slice_position=2))
+    for n in (1, 8 * PART, 16 * PART, 43 * PART + 3):
+        a = numbers((n,), DataType.Float)
+        exact(f"{slots} {stored} {n}", fd, [a], a.astype("f8") * 2 + 1)
+
+
 # ---- the protocol ------------------------------------------------------------------------------
 
 
