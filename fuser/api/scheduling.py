@@ -259,11 +259,12 @@ class Scheduling:
         prefetch_distance: int | None = None,
         type: CircularBufferType = Pipelined(),  # noqa: B008 (a frozen record)
     ) -> None:
-        """Keep several stages of this shared tensor and fill them ahead of their use.
+        """Keep several stages of this shared or local tensor and fill them ahead of their use.
 
         The loop is the innermost serial one left of the compute-at position (pipelined), or all
-        serial ones left of it (warp-specialised). `prefetch_distance` is one less than the stages
-        when left out; negative ones count from the number of stages.
+        serial ones left of it (warp-specialised). In local memory, registers, it is pipelined.
+        `prefetch_distance` is one less than the stages when left out; negative ones count from the
+        number of stages.
 
         Of a tile that the copy engine stores, trip l of all loops left of the position writes stage
         ``l % S`` while up to S - 1 stores still read theirs.

@@ -358,27 +358,28 @@ def _bounded_below(a: Linear, facts: Facts) -> bool:
 
 
 def _relax(low: Linear, facts: Facts) -> Linear:
-    """Bound ``c * (x / d)`` of sizes from below by terms without the division, where d divides c.
+    """Bound ``c * (x / d)`` of sizes from below by terms without that division.
 
-    ``q = floor(x / d)`` satisfies ``x - (d - 1) <= d * q <= x``.
+    ``q = floor(x / d)`` satisfies ``x - (d - 1) <= d * q <= x``, and with ``d = k * e`` also
+    ``k * q <= floor(x / e)``.
     """
     result: Linear = {}
     for mono, c in low.items():
         for a in mono:
             match a:
-                case BinOp("/", x, Const(d)) if c % d == 0 and variables_are_sizes(x, facts):
-                    rest = linear.without(mono, (a,))
-                    assert rest is not None
-                    bound = _linear(x, facts)
-                    if c > 0:
-                        bound = linear.add(bound, linear.constant(-(d - 1)))
-                    result = linear.add(result, linear.multiply({rest: c // d}, bound))
+                case BinOp("/", x, Const(d)) if (
+                    c % d == 0 or (c < 0 and d % c == 0)
+                ) and variables_are_sizes(x, facts):
+                    bound = _divide(_linear(x, facts), linear.constant(max(1, d // abs(c))), facts)
+                    bound = linear.add(bound, linear.constant(-(d - 1) * (c > 0)))
+                    scale = {linear.without(mono, (a,)) or UNIT: c // d if c % d == 0 else -1}
+                    result = linear.add(result, linear.multiply(scale, bound))
                     break
                 case _:
                     pass
         else:
             result = linear.add(result, {mono: c})
-    return result
+    return result if result == low else _relax(result, facts)  # a division of a division
 
 
 def _extreme_term(mono: Monomial, c: int, facts: Facts, depth: int) -> Linear | None:
@@ -405,7 +406,9 @@ def _low_product(
 ) -> Linear | None:
     if len(ranged) == 1:
         match ranged[0]:
-            case BinOp("/", x, Const(d)) if c % d == 0 and variables_are_sizes(x, facts):
+            case BinOp("/", x, Const(d)) if variables_are_sizes(x, facts):
+                if c % d:
+                    return {linear.monomial((*sizes, *ranged)): c}
                 # q = floor(x / d) satisfies d * q >= x - (d - 1)
                 low = linear.add(_linear(x, facts), linear.constant(-(d - 1)))
                 return linear.multiply({linear.monomial(sizes): c // d}, low)

@@ -73,6 +73,14 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class When:
+    """``if (condition) body``, for a condition on loop variables and sizes: all threads agree."""
+
+    condition: Expr
+    body: tuple[NestNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ring:
     """A circular-buffered loop: its tensors share stages and barriers.
 
@@ -239,13 +247,17 @@ class Drain:
 
 StoreVerb: TypeAlias = Reuse | Emit | Drain
 RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release | TakeTurn | PassTurn
-NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | StoreVerb | Group | WarpRoles
+NestNode: TypeAlias = (
+    Loop | When | Compute | Allocate | Sync | RingVerb | StoreVerb | Group | WarpRoles
+)
 
 
 def children(node: NestNode) -> tuple[tuple[NestNode, ...], ...]:
     """Return the bodies nested in a node."""
     match node:
-        case Loop(body=body) | Fill(body=body) | Group(body=body) | Emit(body=body):
+        case Loop(body=body) | When(body=body) | Fill(body=body) | Group(body=body):
+            return (body,)
+        case Emit(body=body):
             return (body,)
         case WarpRoles(producer=producer, consumer=consumer):
             return producer, consumer

@@ -27,6 +27,7 @@ from fuser.nest.nodes import (
     Sync,
     TakeTurn,
     WarpRoles,
+    When,
     children,
 )
 from fuser.schedule.circular import Pipelined, WarpSpecialized
@@ -60,6 +61,8 @@ def line(node: NestNode) -> str:
             extra = "" if unroll.kind == "auto" else f", {unroll.kind}"
             name = f"{label}: " if label else ""
             return f"{name}for {var} in [{start}, {extent})  # {parallel.name}{extra}"
+        case When(condition):
+            return f"when {condition}:"
         case Compute(tensor, loops, step):
             return f"{step} {tensor}[{', '.join(map(repr, loops))}]"
         case Allocate(tensor):

@@ -183,7 +183,8 @@ def locate(
     """
     axes = buffer_axes(ts)
     if not axes and computes_here(ts, root, shared_loops, facts):
-        return ZERO
+        here = tuple(shared_loops.get(j, ZERO) for j in range(len(ts.domain.loop)))
+        return buffer_index(ts, here, facts)
     loops = tuple(simplify(e, facts) for e in ts.domain.forward(root))
     for j, (axis, index) in enumerate(zip(ts.domain.loop, loops, strict=True)):
         if j in axes or axis.reduction:

@@ -63,7 +63,11 @@ class CircularBuffers:
 
     def __call__(self, nest: LoopNest) -> LoopNest:
         """Rewrite every circular-buffered loop; the same nest when there is none."""
-        buffered = {name: ts.circular for name, ts in nest.schedule.tensors.items() if ts.circular}
+        buffered = {
+            name: ts.circular
+            for name, ts in nest.schedule.tensors.items()
+            if ts.circular and not ts.is_register_ring  # those: `fuser.passes.register_ring`
+        }
         once = frozenset(
             name
             for name, ts in nest.schedule.tensors.items()

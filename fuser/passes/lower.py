@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, all_of, less, variables
+from fuser.core.expr import Const, Var, all_of, less, variables
 from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import (
     IndexType,
@@ -38,15 +38,19 @@ from fuser.nest.nodes import (
     Ring,
     Sync,
     WarpRoles,
+    When,
     walk,
 )
 from fuser.ops import BY_REDUCTION
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
 from fuser.passes.cluster import check_clusters, cluster_extents, cluster_grid
 from fuser.passes.element import ElementLowering
+from fuser.passes.guards import guarded
 from fuser.passes.launch import BLOCK, launch_extents, padded_block
 from fuser.passes.layout import Layout
+from fuser.passes.loops import loop_facts
 from fuser.passes.mentions import mentioned
+from fuser.passes.register_slots import check_slots, unrolled
 from fuser.passes.rewrite import substitute_body
 from fuser.passes.ring import RingLowering, producer_threads
 from fuser.passes.roles import (
@@ -79,27 +83,31 @@ class NestLowering:
             if isinstance(node, Compute) and self.is_store(node):
                 stmts += together.add(ElementLowering(self.state, scope, node))
                 continue
-            stmts += together.close()
-            match node:
-                case Loop():
-                    stmts += self.loop(node, scope)
-                case Allocate(tensor):
-                    stmts += self.allocate(tensor, scope.facts)
-                case Sync(why):
-                    stmts.append(barrier(why, scope))
-                case Group():
-                    ring = self.ring(node.ring)
-                    stmts += lower_group(self.state, node, scope, ring, self.body)
-                case Reuse() | Emit() | Drain():
-                    stmts += lower_store(self.state, node, scope)
-                case WarpRoles():
-                    ring = self.ring(node.ring)
-                    stmts += lower_roles(self.state, node, scope, ring, self.body)
-                case Compute():
-                    stmts += ElementLowering(self.state, scope, node).lower()
-                case _:
-                    stmts += self.ring(node.ring).lower(node, scope)
+            stmts += (*together.close(), *self.node(node, scope))
         return (*stmts, *together.close())
+
+    def node(self, node: NestNode, scope: Scope) -> tuple[Stmt, ...]:
+        """Lower one node."""
+        match node:
+            case Loop():
+                return self.loop(node, scope)
+            case When(condition, body):
+                inner = replace(scope, facts=scope.facts.with_guard(condition))
+                return guarded(condition, self.body(body, inner), scope.facts)
+            case Allocate(tensor):
+                return self.allocate(tensor, scope.facts)
+            case Sync(why):
+                return (barrier(why, scope),)
+            case Group():
+                return lower_group(self.state, node, scope, self.ring(node.ring), self.body)
+            case Reuse() | Emit() | Drain():
+                return lower_store(self.state, node, scope)
+            case WarpRoles():
+                return lower_roles(self.state, node, scope, self.ring(node.ring), self.body)
+            case Compute():
+                return ElementLowering(self.state, scope, node).lower()
+            case _:
+                return self.ring(node.ring).lower(node, scope)
 
     def ring(self, ring: Ring) -> RingLowering:
         """Return the lowering of one ring's verbs."""
@@ -135,13 +143,14 @@ class NestLowering:
         stmts = self.body(loop.body, inner)
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)
-        if extent == ONE and loop.start == ZERO:
-            return substitute_body(stmts, {loop.var: ZERO})
+        start = simplify(loop.start, scope.facts)
+        if isinstance(start, Const) and extent == start + 1:
+            return substitute_body(stmts, {loop.var: start})
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        start = simplify(loop.start, scope.facts)
-        return (For(loop.var, extent, stmts, unroll, start, label=loop.label),)
+        made = For(loop.var, extent, stmts, unroll, start, label=loop.label)
+        return (unrolled(made, self.state.register_rings),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -160,18 +169,6 @@ class NestLowering:
             start = BY_REDUCTION[value.op].identity(dtype) if value.op in BY_REDUCTION else 0
             return (DeclareScalar(tensor, dtype, Literal(start, dtype)),)
         return (DeclareRegisters(tensor, dtype, size),)
-
-
-def loop_facts(loop: Loop, extent: Expr, facts: Facts) -> Facts:
-    """Return what holds inside a loop; the bound of a cut-short clone as far as it helps."""
-    match extent:
-        case BinOp("min", a, b):
-            index = Var(loop.var)
-            return facts.with_range(loop.var, b).with_guard(less(index, a))
-        case BinOp("max", a, Const(0)):
-            return facts.with_range(loop.var, a)  # no trip at all where `a` is negative
-        case _:
-            return facts.with_range(loop.var, extent)
 
 
 def lower_to_kernel(
@@ -196,18 +193,19 @@ def lower_to_kernel(
     if state.extra_axis is not None:
         facts = facts.with_range(state.extra_axis.value, block[BLOCK.index(state.extra_axis)])
     body = NestLowering(state).body(nest.body, Scope(facts))
+    check_slots(body, state.register_rings)
     kernel = Kernel(
         name=nest.name,
         params=(),
-        shared=tuple(state.shared),
+        shared=tuple(dict.fromkeys(state.shared)),  # clones of a loop allocate the same
         grid=cluster_grid(launch),
         cluster=cluster_extents(launch),
         block=block,
         index=index,
         body=body,
         header=(*header, *map(str, state.fallbacks)),
-        barriers=tuple(state.barriers),
-        rings=tuple(state.rings),
+        barriers=tuple(dict.fromkeys(state.barriers)),
+        rings=tuple(dict.fromkeys(state.rings)),
         fallbacks=tuple(state.fallbacks),
     )
     return with_params(kernel, state), tuple(state.buffers)

@@ -91,6 +91,12 @@ class Lowering:
     extra_threads: int = 0
     extra_axis: ParallelType | None = None
 
+    @property
+    def register_rings(self) -> frozenset[str]:
+        """Tensors that are circular-buffered in registers."""
+        tensors = self.nest.schedule.tensors
+        return frozenset(name for name, ts in tensors.items() if ts.is_register_ring)
+
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""
         while True:

@@ -22,6 +22,7 @@ from fuser.nest.nodes import (
     Reuse,
     Sync,
     WarpRoles,
+    When,
 )
 from fuser.schedule.kinds import MemoryType
 
@@ -92,7 +93,7 @@ class _Inserter:
         if isinstance(node, Reuse | Emit) and node.outlet.stages:
             pending.clear()  # its own barrier orders all there is
             return node
-        if not isinstance(node, Loop):
+        if not isinstance(node, Loop | When):
             reads, writes = self.touched(node)
             pending.read |= reads
             pending.written |= writes
@@ -101,11 +102,15 @@ class _Inserter:
             if isinstance(node, WarpRoles):  # its barriers say nothing to the rest of the block
                 return replace(node, consumer=self.body(node.consumer, _Pending()))
             return node
-        if node.parallel.is_parallel:
-            return replace(node, body=self.body(node.body, pending))
-        first = self.body(node.body, pending)
-        again = self.body(node.body, pending)  # what the previous iteration left pending
-        return replace(node, body=again if again != first else first)
+        before = replace(pending, written={*pending.written}, read={*pending.read})
+        body = self.body(node.body, pending)
+        if isinstance(node, Loop) and not node.parallel.is_parallel:
+            body = self.body(node.body, pending)  # with what the previous iteration left pending
+        if isinstance(node, When) or node.label:
+            # Perhaps nothing of a branch or of a clone has run, nor any barrier in it.
+            pending.read |= before.read
+            pending.written |= before.written
+        return replace(node, body=body)
 
     def touched(self, node: NestNode) -> tuple[set[str], set[str]]:
         """Return the shared tensors that a node (with everything in it) reads and writes."""
@@ -114,7 +119,7 @@ class _Inserter:
         todo: list[NestNode] = [node]
         while todo:
             item = todo.pop()
-            if isinstance(item, Loop | Group):
+            if isinstance(item, Loop | When | Group):
                 todo += item.body
             elif isinstance(item, WarpRoles):
                 todo += item.consumer

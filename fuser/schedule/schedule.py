@@ -99,6 +99,11 @@ class TensorSchedule:
         return None if turns else self.group_axis
 
     @property
+    def is_register_ring(self) -> bool:
+        """Whether the tensor is circular-buffered in registers."""
+        return self.circular is not None and self.memory is MemoryType.local
+
+    @property
     def trip_axes(self) -> tuple[int, ...]:
         """Loop axes over whose trips a circular buffer runs, outermost first.
 

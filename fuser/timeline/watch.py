@@ -304,7 +304,7 @@ def waiting_for(stmt: object, full: dict[str, RingLog], empty: dict[str, RingLog
 
 
 def labels(kernel: Kernel) -> dict[int, str]:
-    """Return, by statement, the name of the loop of a pipeline that it is in."""
+    """Return, by statement, the name of the outermost loop of a pipeline that it is in."""
     found: dict[int, str] = {}
     for stmt in walk_stmts(kernel.body):
         label = "warp roles" if isinstance(stmt, Roles) else ""
@@ -312,7 +312,8 @@ def labels(kernel: Kernel) -> dict[int, str]:
             label = stmt.label
         if label:
             inside = (s for body in stmt.bodies() for s in walk_stmts(body))
-            found.update((id(s), label) for s in inside)
+            for s in inside:
+                found.setdefault(id(s), label)
     return found
 
 

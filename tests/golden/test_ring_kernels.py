@@ -1,4 +1,4 @@
-"""Loop nest and CUDA text of three circular buffers, as they are meant to look."""
+"""Loop nest and CUDA text of some circular buffers, as they are meant to look."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ CELLS = {
     ),
     "stored_by_consumers": Cell("store", (L.tma,), stages=2, prefetch=1, type="ws", tile=512),
     "stored_out_of_a_ring": Cell("copy", (L.tma,), stages=3, prefetch=1),
+    "registers_inside_a_ring": Cell(
+        "nested", (L.tma,), stages=2, prefetch=1, tile=512, slots=2, ahead=1
+    ),
+    "registers_alone": Cell("registers", (L.set,), stages=3, prefetch=2),
 }
 
 

@@ -23,7 +23,10 @@ pytestmark = [
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
 CLUSTERS = tuple(matrix.clusters())
 """Choices go round in cycles of 3 to 6: every seventh meets all."""
-CELLS = matrix.whole() if ALL else (*matrix.covering(), *matrix.every_distance(), *CLUSTERS[::7])
+FEW = (
+    *matrix.covering(), *matrix.every_distance(), *matrix.with_registers(), *CLUSTERS[::7],
+)  # fmt: skip
+CELLS = matrix.whole() if ALL else FEW
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)

@@ -44,6 +44,8 @@ class Cell:
         Outer and inner extent, instead of `trips` and `edge`.
     cluster
         Blocks of a cluster; `BLOCKS` rows do not fill the last one, "whole" ones do.
+    slots, ahead
+        S and P of the ring in registers of the family ``nested``.
     """
 
     family: str = "single_dim"
@@ -58,13 +60,16 @@ class Cell:
     variant: ParallelType = P.serial
     size: tuple[int, int] | None = None
     cluster: int = 1
+    slots: int = 0
+    ahead: int = 0
 
     def __str__(self) -> str:
         loads = "+".join(load.name for load in self.loads)
         bound = "" if self.variant is P.serial else f"-{self.variant.name}"
         bound += "" if self.cluster == 1 else f"-cluster{self.cluster}"
+        inner = f"-registersS{self.slots}P{self.ahead}" if self.slots else ""
         return (
-            f"{self.family}{bound}-{loads}-S{self.stages}P{self.prefetch}-{self.type}"
+            f"{self.family}{bound}-{loads}-S{self.stages}P{self.prefetch}-{self.type}{inner}"
             f"-{self.dtype.short}-tile{self.tile}-"
             + (f"{self.trips}-{self.edge}" if self.size is None else "{}x{}".format(*self.size))
         )
@@ -92,6 +97,8 @@ class Cell:
             and (f == "multicast") == (self.cluster > 1)
             and not (f == "multicast" and self.type not in SPEAK_FOR_PEERS)
             and len(self.loads) == self.of.inputs
+            and (self.slots > self.ahead if f == "nested" else not self.slots)
+            and not (f == "registers" and (self.type, self.loads) != (TYPES[0], (L.set,)))
             and not (self.of.boxes_only and any(load is not L.tma for load in self.loads))
             and (self.type in GROUPED) == bool(self.of.slice)
             and not (self.takes_turns and f == "groups_map")  # no loop of trips inside a group
@@ -101,12 +108,13 @@ class Cell:
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (roles and any(load not in ENGINE for load in self.loads))
-            and not (f in ("single_dim", "pointwise", "store", "multicast")
+            and not (f in ("single_dim", "pointwise", "store", "multicast", "nested")
                      and self.hands_registers_over
                      and self.tile < 512)  # an element a thread
             and not (f in ("multi_dim", "reduction_outer", "store_boxes")
                      and self.hands_registers_over and self.tile < 1024)
-            and not (f in ("reduction_outer", "inner_persistent", "matmul", "store_boxes", "copy")
+            and not (f in ("reduction_outer", "inner_persistent", "matmul", "store_boxes", "copy",
+                           "nested")
                      and self.variant is not P.serial)
             and not (self.edge != "whole" and (self.trips == "0" or f == "inner_persistent"))
             and not (f == "pointwise" and self.edge == "odd"
@@ -135,7 +143,7 @@ class Cell:
         threads = 256 if self.hands_registers_over else 64
         return Choices(
             self.loads, self.stages, prefetch, self.kind(), self.dtype, self.tile, self.variant,
-            threads, self.cluster,
+            threads, self.cluster, self.slots, self.ahead,
         )  # fmt: skip
 
     def count(self) -> int:
@@ -185,7 +193,7 @@ def definition(cell: Cell) -> FusionDefinition:
     return build(cell.family, cell.choices())
 
 
-def require_equal(cell: Cell, got: np.ndarray, expected: np.ndarray, how: str) -> None:
+def require_equal(cell: object, got: np.ndarray, expected: np.ndarray, how: str) -> None:
     """Raise `AssertionError` unless every element is the reference, exactly."""
     assert got.shape == expected.shape, f"{cell} ({how}): {got.shape}, needed {expected.shape}"
     wrong = got.astype("f8") != expected

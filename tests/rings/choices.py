@@ -16,6 +16,8 @@ VECTOR_BYTES = 16
 MAX_BOX = 256
 ROWS = 4
 """Rows of a box of two dimensions; its columns are the rest of a tile."""
+EACH = 2
+"""Elements that a thread loads into registers at once."""
 BOXES = 3
 """Tiles of a row that stays in one stage."""
 SIDE = 16
@@ -40,6 +42,8 @@ class Choices:
         What binds the elements of a thread: serial, unroll or unswitch.
     cluster
         Blocks of a cluster.
+    slots, ahead
+        Stages and prefetch distance of a second ring, in registers, inside a tile.
     """
 
     loads: tuple[LoadStoreOpType, ...] = (L.tma,)
@@ -51,6 +55,8 @@ class Choices:
     variant: ParallelType = P.serial
     threads: int = THREADS
     cluster: int = 1
+    slots: int = 2
+    ahead: int | None = None
 
     @property
     def hands_registers_over(self) -> bool:

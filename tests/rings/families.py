@@ -17,6 +17,7 @@ from fuser.api.tensor import Tensor
 from rings.choices import (
     BOXES,
     DEPTH,
+    EACH,
     ENGINE,
     GROUPS,
     MAX_BOX,
@@ -230,6 +231,42 @@ def multicast(c: Choices) -> FusionDefinition:
     return fd
 
 
+# ---- registers ---------------------------------------------------------------------------------
+
+
+def nested(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector: tiles through shared memory, their parts through registers."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    part = cache.cache_after()
+    for t in (y, part):
+        t.split(0, c.tile)
+        t.split(1, EACH * c.threads)
+        t.split(2, c.threads)  # tile, part, element of a thread, thread
+        t.axis(3).parallelize(P.block_x)
+    tiled(cache, 0, c.single, c)
+    part.inline_at(y, 2)
+    part.circular_buffer(c.slots, c.ahead)
+    buffered(cache, part, 1, c)
+    return fd
+
+
+def registers(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector, straight into registers, a tile a trip."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    part = x.cache_after(c.single)
+    for t in (y, part):
+        shared_out(t, 0, c)
+    buffered(part, y, 1, c)
+    return fd
+
+
 # ---- reductions --------------------------------------------------------------------------------
 
 
@@ -402,6 +439,12 @@ FAMILIES = {
     "inner_persistent": Family(
         inner_persistent, 1, lambda n, m, tile: ((n, BOXES * tile),), lambda tile: 1,
         lambda a: a[0] + a[0].sum(1, keepdims=True), outer=True,
+    ),
+    "nested": Family(
+        nested, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
+    ),
+    "registers": Family(
+        registers, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
     ),
     "groups_map": Family(
         groups_map, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1,

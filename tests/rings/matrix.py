@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
+from rings.cells import EDGES, ROLES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
 
 P, L = ParallelType, LoadStoreOpType
 STAGES = range(1, 9)
@@ -45,12 +45,17 @@ STORES = (
     *(Cell(family, loads) for family in ("store_alone", "copy") for loads in ((L.tma,), (L.bulk,))),
 )
 """Families whose outputs the copy engine stores."""
+SLOTS = tuple((s, p) for s in range(1, 5) for p in range(s))
+"""S and P of rings in registers."""
 MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 
 
 def whole() -> tuple[Cell, ...]:
-    """Return every cell: six blocks that each cross some choices completely."""
-    blocks = (_seed(), _families(), _protocols(), _dtypes(), _stores(), clusters())
+    """Return every cell: blocks that each cross some choices completely."""
+    blocks = (
+        _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), _nested(),
+        _registers(),
+    )  # fmt: skip
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
 
@@ -136,6 +141,43 @@ def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
                 cell = replace(cell, edge="whole")
             if cell.is_legal():
                 yield cell
+
+
+def _nested() -> Iterator[Cell]:
+    """Rings in registers with every S and P, in rings of every type and way to load."""
+    dtypes, outer = itertools.cycle(DTYPES), itertools.cycle(((2, 1), (3, 1), (3, 2), (1, 0)))
+    for kind, loads, (slots, ahead) in itertools.product(TYPES, ALONE, SLOTS):
+        stages, prefetch = (3, 2) if kind in ROLES else next(outer)
+        base = Cell(
+            "nested", loads, stages, prefetch, kind, next(dtypes), slots=slots, ahead=ahead,
+            tile=1024,
+        )  # fmt: skip
+        for trips, edge in (("1", "odd"), ("S", "whole"), ("3S+1", "cut")):
+            cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+def _registers() -> Iterator[Cell]:
+    """Rings from global memory straight into registers."""
+    dtypes = itertools.cycle(DTYPES)
+    for (slots, ahead), variant in itertools.product(SLOTS, BINDINGS):
+        base = Cell("registers", (L.set,), slots, ahead, dtype=next(dtypes), variant=variant)
+        for trips, edge in itertools.product(TRIPS, EDGES):
+            cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+def with_registers() -> tuple[Cell, ...]:
+    """Return one cell for every S and P in registers: in every type of ring, and alone."""
+    alike: dict[tuple[str, int, int], list[Cell]] = {}
+    for cell in _nested():
+        if cell.trips == "3S+1":
+            alike.setdefault((cell.type, cell.slots, cell.ahead), []).append(cell)
+    nested = (cells[k % len(cells)] for k, cells in enumerate(alike.values()))  # loads in turn
+    alone = (c for c in _registers() if (c.trips, c.edge, c.variant) == ("S+1", "cut", P.serial))
+    return (*nested, *alone)
 
 
 # ---- covering ----------------------------------------------------------------------------------

@@ -160,10 +160,10 @@ def test_no_serial_loop_on_the_left():
 
 
 def test_memory_is_shared():
-    stream = Stream((L.set, L.tma))
+    stream = Stream()
     stream.caches[0].set_memory_type(MemoryType.local)
     refused("x_cache: loaded asynchronously or circular-buffered in local memory; needed shared "
-            "memory", stream.buffer().run)  # fmt: skip
+            "memory", stream.run)  # fmt: skip
 
 
 def test_what_the_kernel_computes_is_not_loaded_ahead():

@@ -16,13 +16,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "circular_buffer.md"
 
 def test_program_and_kernel_of_the_page(update_golden: bool) -> None:
     page = PAGE.read_text()
-    program, stores, of_clusters = re.findall(r"```python\n(.*?)```", page, re.S)
+    program, in_registers, stores, of_clusters = re.findall(r"```python\n(.*?)```", page, re.S)
     names = {"__name__": "page"}
     exec(compile(of_clusters, str(PAGE), "exec"), names)
     np.testing.assert_array_equal(names["out"], np.ones((5, 1)) + np.arange(1000))
     assert "tensor_load_multicast(bias_cache" in function_of(names["fd"], names["inputs"])
-    exec(compile(program, str(PAGE), "exec"), names)
     x = np.arange(1000, dtype="f4")
+    exec(compile(in_registers, str(PAGE), "exec"), names)
+    np.testing.assert_array_equal(names["out"], 2 * x + 1)
+    exec(compile(program, str(PAGE), "exec"), names)
     np.testing.assert_array_equal(names["out"], 2 * x + 1)
     source = function_of(names["fd"], [x]).strip()
     block = re.compile(r"(?<=```c\+\+\n).*?(?=\n```)", re.S)

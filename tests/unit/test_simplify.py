@@ -203,3 +203,32 @@ def test_bounds_of_twelve_sizes_are_decided_without_expanding_them() -> None:
     assert is_non_negative({tuple(sizes): 1, tuple(sizes[4:]): -4}, facts)
     assert not is_non_negative({tuple(sizes): 1, tuple(sizes[1:]): -2}, facts)
     assert simplify(Var("i") // smaller // sizes[0], facts) == Const(0)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_rounds_of_trips(stages, ahead):
+    """Whole rounds of a pipeline load trips that exist, of whole tiles: division of a division."""
+    trips = ceil_div(M, 256)
+    rounds = Facts({"r": (trips - ahead) // stages, "s": Const(stages), "e": Const(256)})
+    trip = Var("r") * stages + Var("s")
+    assert prove_less(trip + ahead, trips, rounds)
+    assert not prove_less(trip + ahead + 1, trips, rounds)
+    assert prove_less(trip * 256 + Var("e"), M, rounds) == (ahead > 0)
+    assert not prove_less((trip + ahead) * 256 + Var("e"), M, rounds)
+
+
+SUMS_OF_QUOTIENTS = (
+    M, M // 2, M // 3, M // 4, M // 6, (M + 5) // 6, ((M + 5) // 6) // 2, ((M + 1) // 2 - 1) // 3,
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(SUMS_OF_QUOTIENTS), st.integers(-12, 12)), max_size=4),
+       st.integers(-6, 6))  # fmt: skip
+@settings(max_examples=1500, deadline=None)
+def test_bounds_of_quotients_hold(terms, offset):
+    e = Const(offset)
+    for term, factor in terms:
+        e = e + term * factor
+    if prove_non_negative(e, Facts()):
+        assert min(evaluate(e, {"M": m}) for m in range(1, 80)) >= 0, e
