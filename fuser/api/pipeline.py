@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from fuser.api.in_place import binding, is_row_major, store_into
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ZERO, Expr, product, substitute
+from fuser.core.expr import ZERO, Const, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution, specialise
 from fuser.kir.core import Kernel
 from fuser.kir.program import Buffer, OutputBinding, Program
+from fuser.kir.tensor_map import MAX_COORDINATE
 from fuser.passes.layout import Layout, contiguous_strides
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
@@ -187,8 +188,15 @@ def segment_layouts(build: Build, part: Segment) -> dict[str, Layout]:
             strides, aligned = build.strides[name], given[name].aligned_bytes
             layouts[name] = Layout(shape, strides, "out", aligned)
         else:
-            layouts[name] = Layout(shape, contiguous_strides(shape), "out")
+            far = build.cls.index == "i64" and not is_near(shape, layouts)
+            layouts[name] = Layout(shape, contiguous_strides(shape), "out", far=far)
     return layouts
+
+
+def is_near(shape: tuple[Expr, ...], layouts: Mapping[str, Layout]) -> bool:
+    """Whether every extent is a constant within reach of coordinates, or one of a near tensor."""
+    known = {e for layout in layouts.values() if not layout.far for e in layout.shape}
+    return all(e.value <= MAX_COORDINATE if isinstance(e, Const) else e in known for e in shape)
 
 
 def output_buffer(graph: FusionGraph, name: str, facts: Facts) -> Buffer:

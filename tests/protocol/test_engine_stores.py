@@ -7,7 +7,7 @@ import engine_stores as made
 import numpy as np
 import pytest
 
-from fuser import LoadStoreOpType
+from fuser import FusionDefinition, LoadStoreOpType
 from fuser.api.execute import bind, program_of
 from fuser.core.errors import FallbackWarning, ProtocolError
 from fuser.core.expr import Var, less
@@ -162,6 +162,25 @@ def test_threads_store_what_the_engine_cannot_and_the_header_says_why(store, n, 
     engine = (TensorStore, BulkStore, BulkCommit, BulkWaitRead, FenceProxyAsync)
     assert not any(isinstance(s, engine) for s in walk_stmts(only.body))
     assert not any("stored by threads" in line for line in kernel(fd, 1024).header)
+
+
+@pytest.mark.parametrize(("rows", "engine"), [(2**28, True), (2**31, False)])
+def test_rows_beyond_the_reach_of_coordinates_are_stored_by_threads(rows, engine):
+    """The output has more than 2^31 elements in both cases; only a dimension of them matters."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 16], contiguity=[None, True])
+        y = x * 2.0
+        fd.add_output(y)
+    tile = made.tile_of(y)
+    y.split(0, 16)
+    for axis in (1, 2):
+        y.axis(axis).parallelize(made.P.tma)
+    tile.split(0, 16)
+    tile.axis(2).parallelize(made.P.block_x)
+    tile.inline_at(y, 1)
+    wide = np.broadcast_to(np.zeros(16, "f4"), (rows, 16))
+    (only,) = program_of(fd, bind(fd, [wide], True), True).kernels
+    assert any(isinstance(s, TensorStore) for s in walk_stmts(only.body)) is engine
 
 
 def test_a_tile_that_threads_load_is_stored_by_threads():
