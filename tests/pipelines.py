@@ -74,6 +74,22 @@ def ring_sum(
     return fd, [x], np.asarray(x.astype("f8").sum())
 
 
+def ring_persistent(
+    load: LoadStoreOpType,
+    S: int,
+    P: int | None,
+    type: CircularBufferType,
+    rows: int = 3,
+    columns: int = 512,
+    threads: int = 64,
+    seed: int = 0,
+) -> Case:
+    """``y = x + sum(x, 1)``: a row a trip, reduced over threads in the ring."""
+    fd = pipelines.ring_persistent(load, S, P, type, columns, threads)
+    x = np.random.default_rng(seed).standard_normal((rows, columns)).astype("f4")
+    return fd, [x], x.astype("f8") + x.astype("f8").sum(1, keepdims=True)
+
+
 def kernel(case: Case) -> Kernel:
     """Return the only kernel of a case."""
     fd, inputs, _ = case

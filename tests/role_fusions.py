@@ -20,6 +20,7 @@ from fuser.schedule.circular import WarpSpecialized
 P, L = ParallelType, LoadStoreOpType
 REGISTERS = (40, 232)
 MAX_BOX = 256
+GROUPS = 2
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,37 @@ def turned(o: Options) -> FusionDefinition:
     return fd
 
 
+def grouped(o: Options) -> FusionDefinition:
+    """``y = 2 x + sum(2 x, 1)``: a row a consumer group, kept in shared memory and turned round."""
+    width, half = o.threads // GROUPS, o.columns // 2
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 2, half], contiguity=True, dtype=o.dtype)
+        twice = fd.ops.cast(x, dtype=DataType.Float) * 2.0
+        held = fd.ops.permute(twice, [0, 2, 1])
+        s = fd.ops.sum(held, [1, 2])
+        y = held + fd.ops.broadcast_in_dim(s, fd.ops.shape(held), [0])
+        fd.add_output(y)
+    cache = _staged(x, L.tma)
+    kept = twice.cache_after()
+    kept.set_memory_type(MemoryType.shared)
+    for t in (y, s, kept):
+        t.merge(1, 2)
+        t.split(1, width)
+    for t in (y, s, kept, cache):
+        t.split(0, GROUPS)
+        t.axis(1).parallelize(P.block_y)
+    for t in (y, s, kept):
+        t.axis(3).parallelize(P.block_x)
+    s.inline_at(y, 2)
+    kept.inline_at(y, 2)
+    for axis in (2, 3):
+        cache.axis(axis).parallelize(P.tma)
+    cache.inline_at(kept, 2)
+    registers = REGISTERS if o.registers else None
+    cache.circular_buffer(o.stages, None, WarpSpecialized(P.block_y, registers, 2))
+    return fd
+
+
 @dataclass(frozen=True)
 class RoleFusion:
     """A builder, the shape of its input for so many trips, and its reference."""
@@ -157,6 +189,11 @@ FUSIONS = {
     ),
     "turned": RoleFusion(turned, lambda o, n: (n, 16, 16), lambda o, x: x.swapaxes(1, 2) * 2 + 1),
 }  # fmt: skip
+
+GROUPED = RoleFusion(
+    grouped, lambda o, n: (n, 2, o.columns // 2),
+    lambda o, x: 2 * x.swapaxes(1, 2) + 2 * x.sum((1, 2), keepdims=True),
+)  # fmt: skip
 
 
 def kernel_of(fd: FusionDefinition, inputs: list[np.ndarray]) -> Kernel:

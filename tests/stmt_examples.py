@@ -1,7 +1,7 @@
 """One instance of every kernel-IR statement; a new statement adds one row."""
 
 from fuser.core.dtypes import DataType
-from fuser.core.expr import Const, Var, less
+from fuser.core.expr import ZERO, Const, Var, less
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Element, Literal, Ref
 from fuser.kir.stmts import (
@@ -47,6 +47,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
+from fuser.kir.team_box import TeamBox
 
 F32, BF16 = DataType.Float, DataType.BFloat16
 _I = Var("i")
@@ -56,6 +57,10 @@ _XI = Element("x_v", _I, BF16)
 EXAMPLES: tuple[Stmt, ...] = (
     Assign("total", Apply("add", (_SUM, Cast(_XI, F32)), F32)),
     BlockReduce("total", "sum", F32, ("x",), "scratch"),
+    BlockReduce(
+        "total", "sum", F32, ("x",), "scratch",
+        TeamBox((ZERO, Var("ty"), ZERO), (32, 1, 1), Var("ty") + 3), Var("ty") * 32,
+    ),
     BulkCommit(),
     BulkLoad("tile", _I * 64, "x", _I * 64, Const(128), "full", _I),
     BulkStore("out", _I * 64, "tile", _I * 64, Const(128)),

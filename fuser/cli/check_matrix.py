@@ -132,6 +132,8 @@ def _specialized() -> Iterator[Family]:
     wide = partial(pipelines.ring_map, threads=128)
     yield Family(f"{name}, four consumer warps", wide, LOAD.bulk, SPECIAL, 4, False)
     yield Family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk, SPECIAL, 4, False)
+    row = pipelines.ring_persistent
+    yield Family(f"{name}, reduced in every trip", row, LOAD.bulk, SPECIAL, 4, False, rank=2)
     yield _rows(f"{name}, stages carried over rows", LOAD.tma, SPECIAL, 3)
     yield from _groups()
 

@@ -175,6 +175,31 @@ def ring_groups(
     return fd
 
 
+def ring_persistent(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    columns: int = 512,
+    threads: int = 64,
+) -> FusionDefinition:
+    """``y = x + sum(x, 1)`` of rows that stay in a stage: every trip reduces over its threads."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, columns], contiguity=[True, True])
+        s = fd.ops.sum(x, [1])
+        y = x + fd.ops.broadcast_in_dim(s, fd.ops.shape(x), [0])
+        fd.add_output(y)
+    cache = _cached(x, load)
+    for t in (y, s):
+        t.split(1, threads)
+        t.axis(2).parallelize(ParallelType.block_x)
+    s.inline_at(y, 1)
+    cache.axis(1).parallelize(ParallelType.tma)
+    cache.inline_at(y, 1)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
 def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:
     cache = cast("Tensor", x.cache_after(load))
     cache.set_memory_type(MemoryType.shared)

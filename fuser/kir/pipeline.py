@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import Const, Expr
-from fuser.core.thread_box import ThreadBox
+from fuser.core.expr import Const, Expr, evaluate, to_c
 from fuser.kir.core import Kernel, SharedArray, Stmt, TensorMapParam, TensorParam, walk_stmts
 from fuser.kir.stmts import (
     BlockReduce,
@@ -25,6 +24,7 @@ from fuser.kir.stmts import (
     TensorLoad,
     TensorStore,
 )
+from fuser.kir.team_box import TeamBox
 
 WARP_GROUP = 128
 REGISTERS = 64 * 1024
@@ -163,14 +163,25 @@ def _meetings(role: Role, block: tuple[int, int, int]) -> Iterator[str]:
         match stmt:
             case SyncThreads() | GridReduce() | BlockReduce(box=None):
                 yield f"{role.name}: {type(stmt).__name__} waits for all threads of the block"
-            case BlockReduce(name, box=ThreadBox() as box) if box.range(block) != role.range:
+            case BlockReduce(name, box=TeamBox() as box) if _misses(box, role, block):
                 yield (
                     f"{role.name}: BlockReduce({name}) is over {box.extents} threads from "
-                    f"{box.first} on; the role has threads {role.first_thread} to "
-                    f"{role.range.stop - 1}"
+                    f"({', '.join(map(to_c, box.first))}) on; the role has threads "
+                    f"{role.first_thread} to {role.range.stop - 1} in {role.groups} groups"
                 )
             case _:
                 pass
+
+
+def _misses(box: TeamBox, role: Role, block: tuple[int, int, int]) -> bool:
+    """Whether a box is other threads than those of the role or of the group that runs it."""
+    x, y, _ = block
+
+    def threads_of(t: int) -> range | None:
+        at = {"thread": t, "tx": t % x, "ty": t // x % y, "tz": t // (x * y)}
+        return box.of(lambda e: int(evaluate(e, at))).range(block)
+
+    return any(threads_of(part.start) not in (part, role.range) for _, part in role.parts)
 
 
 def entry_registers(kernel: Kernel, threads: int) -> int:

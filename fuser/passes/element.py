@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, TRUE, ZERO, Const, Expr, Var, all_of, less, substitute
+from fuser.core.expr import ONE, TRUE, ZERO, Expr, Var, all_of, less, substitute
 from fuser.core.simplify import Facts, guard_of, simplify
 from fuser.fusion.graph import Value
 from fuser.kir.core import SharedArray, Stmt
@@ -221,16 +221,11 @@ class ElementLowering:
 
     def block_reduce(self, scalar: str, axes: tuple[Axis, ...]) -> BlockReduce:
         """Return the statement that combines the threads that run this, and reserve its scratch."""
-        team, dtype = self.scope.team, self.state.storage_dtype(self.node.tensor)
-        if team is not None and not isinstance(team.first, Const):
-            over = ", ".join(f"block_{axis}" for axis in axes)
-            raise ScheduleError(
-                f"{self.node.tensor}: is reduced over {over} inside a consumer group; needed a "
-                "ring without groups, or threads that reduce alone"
-            )
-        box = None if team is None else self.state.box(team)
-        scratch = f"scratch_{dtype.short}" + ("" if box is None else f"_role{box.barrier}")
-        reduce = BlockReduce(scalar, self.value.op, dtype, axes, scratch, box)
+        state, team = self.state, self.scope.team
+        dtype = state.storage_dtype(self.node.tensor)
+        reduce = BlockReduce(scalar, self.value.op, dtype, axes, f"scratch_{dtype.short}")
+        if team is not None:
+            reduce = replace(reduce, box=state.box(team), scratch_at=team.first)
         self.reserve(reduce)
         return reduce
 
@@ -239,6 +234,8 @@ class ElementLowering:
         state = self.state
         block = padded_block(state.launch, state.extra_threads)
         numel = reduce.scratch_numel(reduce.extents(block), reduce.axes)
+        if reduce.scratch_at != ZERO:  # groups: as many elements as threads lie between them
+            numel = state.threads()
         known = [s for s in state.shared if s.name == reduce.scratch]
         numel = max([numel, *(s.numel for s in known)])
         state.shared = [s for s in state.shared if s not in known]

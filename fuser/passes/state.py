@@ -8,12 +8,12 @@ from math import prod
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal
-from fuser.core.simplify import Facts
-from fuser.core.thread_box import ThreadBox
+from fuser.core.expr import TRUE, ZERO, Const, Expr, Var, all_of, equal
+from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import BarrierArray, Ring, SharedArray
 from fuser.kir.fallback import Fallback
 from fuser.kir.program import Buffer
+from fuser.kir.team_box import TeamBox
 from fuser.kir.tensor_map import TensorMapParam
 from fuser.nest.nodes import LoopNest
 from fuser.ops import BY_REDUCTION
@@ -121,11 +121,10 @@ class Lowering:
 
     def threads(self) -> int:
         """Return the threads that the nest's loops are bound to: constants, where it is asked."""
-        x, y, z = self.block()
-        return x * y * z
+        return prod(self.block())
 
     def block(self) -> tuple[int, int, int]:
-        """Return the extents that the nest's loops are bound to."""
+        """Return the extents that the nest's loops are bound to: constants, where it is asked."""
         extents: list[int] = []
         for extent in self.launch.of(BLOCK):
             if not isinstance(extent, Const):
@@ -134,13 +133,12 @@ class Lowering:
         x, y, z = extents
         return x, y, z
 
-    def box(self, team: Team) -> ThreadBox:
-        """Return the threads of a role as a box of the block: roles cut its slowest axis."""
+    def box(self, team: Team) -> TeamBox:
+        """Return the threads of a team as a box of the block: roles and groups cut an axis."""
         assert self.extra_axis is not None
-        assert isinstance(team.first, Const)
-        assert isinstance(team.barrier, Const)
-        cut, extents, first = BLOCK.index(self.extra_axis), [*self.block()], [0, 0, 0]
+        cut, extents = BLOCK.index(self.extra_axis), [*self.block()]
+        first: list[Expr] = [ZERO] * 3
         row = prod(extents[:cut])
-        extents[cut], first[cut] = team.threads // row, team.first.value // row
+        extents[cut], first[cut] = team.threads // row, simplify(team.first // row, self.nest.facts)
         x, y, z = extents
-        return ThreadBox((first[0], first[1], first[2]), (x, y, z), team.barrier.value)
+        return TeamBox((first[0], first[1], first[2]), (x, y, z), team.barrier)

@@ -23,6 +23,7 @@ from fuser.nest.nodes import (
     Sync,
     WarpRoles,
     When,
+    walk,
 )
 from fuser.schedule.kinds import MemoryType
 
@@ -34,10 +35,10 @@ class _Pending:
     written: set[str] = field(default_factory=set[str])
     read: set[str] = field(default_factory=set[str])
 
-    def clear(self) -> None:
-        """Forget what a barrier of the block lies behind."""
-        self.written.clear()
-        self.read.clear()
+    def forget(self, tensors: set[str]) -> None:
+        """Forget tensors: behind a barrier of all who touched them."""
+        self.written -= tensors
+        self.read -= tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +62,63 @@ class InsertSyncs:
         }
         if not shared:
             return nest
-        body = _Inserter(nest, shared).body(nest.body, _Pending())
+        body = _Inserter(nest, shared, of_groups(nest, shared)).body(nest.body, _Pending())
         return replace(nest, body=body)
 
 
-@dataclass(slots=True)
+def of_groups(nest: LoopNest, shared: set[str]) -> set[str]:
+    """Return the shared tensors that only consumer groups touch, each its own part."""
+    touched = [
+        ({node.tensor, *materialised_operands(nest.graph, nest.schedule, node.tensor)}, node)
+        for _, node in walk(nest.body)
+        if isinstance(node, Compute)
+    ]
+    groups = [node for _, node in walk(nest.body) if isinstance(node, Group)]
+    mine = {id(node) for group in groups for _, node in walk(group.body)}
+    inside = {name for names, node in touched if id(node) in mine for name in names}
+    outside = {name for names, node in touched if id(node) not in mine for name in names}
+    return (inside - outside) & shared
+
+
+@dataclass(frozen=True, slots=True)
 class _Inserter:
+    """Inserts barriers; `private` tensors are those of consumer groups, `group` is inside one."""
+
     nest: LoopNest
     shared: set[str]
+    private: set[str]
+    group: bool = False
 
     def body(self, nodes: tuple[NestNode, ...], pending: _Pending) -> tuple[NestNode, ...]:
         """Return one body with barriers; `pending` is what came before it and is updated."""
         result: list[NestNode] = []
         for node in nodes:
             reads, writes = self.touched(node)
-            late = reads & pending.written
-            early = writes & pending.read
+            judged = self.shared if self.group else self.shared - self.private
+            late = reads & pending.written & judged
+            early = writes & pending.read & judged
             if late or early:
                 names = ", ".join(sorted(late or early))
                 why = "is read by other threads" if late else "is still read by other threads"
                 result.append(Sync(f"{names} {why}"))
-                pending.clear()
+                pending.forget(self.private if self.group else self.shared)
             result.append(self.inside(node, pending))
         return tuple(result)
 
     def inside(self, node: NestNode, pending: _Pending) -> NestNode:
         """Return a node with barriers inserted inside it; `pending` becomes its final state."""
         if isinstance(node, InitRing | InvalRing):
-            pending.clear()  # each holds a barrier of the block
+            pending.forget(self.shared)  # each holds a barrier of the block
             return node
         if isinstance(node, Reuse | Emit) and node.outlet.stages:
-            pending.clear()  # its own barrier orders all there is
+            pending.forget(self.shared)  # its own barrier orders all there is
             return node
+        if isinstance(node, Group):
+            return replace(node, body=replace(self, group=True).body(node.body, pending))
         if not isinstance(node, Loop | When):
             reads, writes = self.touched(node)
             pending.read |= reads
             pending.written |= writes
-            if isinstance(node, Group):
-                return replace(node, body=self.body(node.body, _Pending()))
             if isinstance(node, WarpRoles):  # its barriers say nothing to the rest of the block
                 return replace(node, consumer=self.body(node.consumer, _Pending()))
             return node

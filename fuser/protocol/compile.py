@@ -51,6 +51,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
+from fuser.kir.team_box import TeamBox
 from fuser.protocol.acts import constant_range, group_act
 from fuser.protocol.clusters import by_rank, members, position
 from fuser.protocol.emitter import Emitter, Mask
@@ -226,8 +227,9 @@ class Compiler(Emitter):
             case NamedBarrier(number, threads, why):
                 which = self.index(number, lets).text
                 return Act("sync", self.at(f"named barrier {which}"), weight=threads, why=why)
-            case BlockReduce(name, box=box) if box is not None:
-                what, why = f"named barrier {box.barrier}", f"BlockReduce of {name}"
+            case BlockReduce(name, box=TeamBox() as box):
+                which = self.index(box.barrier, lets).text
+                what, why = f"named barrier {which}", f"BlockReduce of {name}"
                 return Act("sync", self.at(what), weight=box.threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"

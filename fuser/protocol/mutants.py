@@ -9,6 +9,7 @@ from typing import TypeAlias
 from fuser.core.expr import BinOp, Const, Expr, Var, substitute, variables
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
+    BlockReduce,
     BulkCommit,
     BulkLoad,
     BulkStore,
@@ -34,6 +35,7 @@ from fuser.kir.stmts import (
     TensorLoad,
     TensorStore,
 )
+from fuser.kir.team_box import TeamBox
 from fuser.protocol.rings import ENGINE_STORES, Ring, find_rings, places, reads, stored
 
 Body: TypeAlias = tuple[Stmt, ...]
@@ -41,6 +43,7 @@ Edit: TypeAlias = Callable[[Body, int], Iterator[tuple[str, Body]]]
 """Given a body and a position, yields kinds of mistakes with what the body becomes."""
 
 UNIT_BYTES = 16
+WARP = 32
 COPIES = (BulkLoad, TensorLoad)
 
 
@@ -114,6 +117,7 @@ class _Maker:
             self.unstore,
             self.flip,
             self.recount,
+            self.regroup,
             self.restage,
             self.move_wait,
             self.uncarry,
@@ -203,6 +207,22 @@ class _Maker:
             case MbarrierArriveToken(expect_tx=nbytes) if nbytes is not None:
                 for by in (UNIT_BYTES, -UNIT_BYTES):
                     changed.append(("bytes changed", replace(stmt, expect_tx=nbytes + by)))
+            case _:
+                pass
+        for kind, new in changed:
+            yield kind, (*body[:at], new, *body[at + 1 :])
+
+    def regroup(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
+        """Let the threads of a role wait for more or fewer than they are."""
+        stmt = body[at]
+        changed: list[tuple[str, Stmt]] = []
+        match stmt:
+            case NamedBarrier(threads=threads):
+                for count in (threads + WARP, threads - WARP):
+                    if count:
+                        changed.append(("threads changed", replace(stmt, threads=count)))
+            case BlockReduce(box=TeamBox()):
+                changed.append(("reduction of the block", replace(stmt, box=None)))
             case _:
                 pass
         for kind, new in changed:

@@ -125,11 +125,12 @@ def find_rings(kernel: Kernel) -> dict[str, Ring]:
         written = _written_by_threads(place.stmt)
         if written is None or written[0] not in numel or written[0] in stages:
             continue
-        count = _arrived_near(place.loops, sizes)
+        around = [loop for loop in place.loops if any(_on_barriers(loop))]
+        count = _barriers_of(around[-1], sizes) if around else None
         name, index = written[0], place.expr(written[1])
         if count and numel[name] % count == 0:
             slot = numel[name] // count
-            if count == 1 or any(varies(index, slot, loop, count) for loop in place.loops):
+            if count == 1 or any(varies(index, slot, loop, count) for loop in around):
                 stages[name] = count
     return {
         name: Ring(name, count, numel[name] // count)
@@ -151,13 +152,16 @@ def _written_by_threads(stmt: Stmt) -> tuple[str, Expr] | None:
     return None
 
 
-def _arrived_near(loops: tuple[For, ...], sizes: Mapping[str, int]) -> int | None:
-    """Return how many barriers the innermost loop that arrives or waits has."""
-    for loop in reversed(loops):
-        for stmt in walk_stmts(loop.body):
-            if isinstance(stmt, (*ARRIVALS, *WAITS)):
-                return sizes.get(stmt.barrier)
-    return None
+def _on_barriers(loop: For) -> Iterator[str]:
+    """Yield the barriers on which statements of a loop arrive or wait."""
+    for stmt in walk_stmts(loop.body):
+        if isinstance(stmt, (*ARRIVALS, *WAITS)):
+            yield stmt.barrier
+
+
+def _barriers_of(loop: For, sizes: Mapping[str, int]) -> int | None:
+    """Return how many barriers the array has that a loop arrives or waits on."""
+    return sizes.get(next(_on_barriers(loop)))
 
 
 def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:

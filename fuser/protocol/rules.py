@@ -117,7 +117,12 @@ def _meet(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
         if other.step.kind == "sync" and other.step.cell == step.cell
     ]  # fmt: skip
     present = sum(m.model.agents[b].threads for b in met)
-    if met[0] != a or present < step.weight:
+    if met[0] != a:
+        return
+    for other in (state.agents[b].step.weight for b in met):
+        if other != step.weight:
+            raise Violation("sync", f"a barrier of {step.weight} threads meets one of {other}")
+    if present < step.weight:
         return
     if present > step.weight:
         raise Violation("sync", f"{present} threads meet at a barrier of {step.weight}")

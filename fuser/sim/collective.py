@@ -48,6 +48,7 @@ def block_allreduce(
     axes: tuple[bool, bool, bool],
     scratch: str,
     box: ThreadBox | None = None,
+    scratch_at: int = 0,
 ) -> Generator[Wait, None, None]:
     """Combine over the threads of a block or `box` that differ only in the (x, y, z) `axes`."""
     mine = box or ThreadBox((0, 0, 0), m.block, 0)
@@ -61,10 +62,10 @@ def block_allreduce(
     arrived = agent.active()
     board[agent.slot[arrived], agent.tid[arrived]] = old[arrived]
     if m.monitor is not None:
-        _touch_scratch(m, agent, scratch, mine, "write")
+        _touch_scratch(m, agent, scratch, scratch_at, mine, "write")
     yield from _meet(m, agent, box, "the exchange of a block reduction")
     if m.monitor is not None:
-        _touch_scratch(m, agent, scratch, mine, "read")
+        _touch_scratch(m, agent, scratch, scratch_at, mine, "read")
     x, y, z = m.block
     result = board.copy()
     own = result.reshape(m.blocks, z, y, x)[_slices(mine)]
@@ -105,7 +106,9 @@ def _require_inside(m: Machine, agent: Agent, box: ThreadBox) -> None:
         )
 
 
-def _touch_scratch(m: Machine, agent: Agent, scratch: str, box: ThreadBox, kind: Any) -> None:
+def _touch_scratch(
+    m: Machine, agent: Agent, scratch: str, at: int, box: ThreadBox, kind: Any
+) -> None:
     """Let the monitor see the exchange: the warp's slot is written, all slots are read."""
     memory, warps = m.memories[scratch], -(-box.threads // 32)
     x, y, _ = m.block
@@ -113,7 +116,7 @@ def _touch_scratch(m: Machine, agent: Agent, scratch: str, box: ThreadBox, kind:
     first = int(agent.slot[0]) * memory.numel
     slots = np.arange(warps) if kind == "read" else (agent.tid[:1] - start) // 32
     # All by the first lane: the last warp may have fewer lanes than there are slots.
-    where = first + np.minimum(slots, memory.numel - 1)[None, :]
+    where = first + np.minimum(at + slots, memory.numel - 1)[None, :]
     assert m.monitor is not None
     m.monitor.access(agent, memory, where, kind)
 

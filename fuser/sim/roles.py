@@ -86,14 +86,21 @@ def _merge(agent: Agent, part: Agent) -> None:
         registers.data[lanes] = part.registers[name].data
 
 
-def named_barrier(m: Machine, agent: Agent, number: Any, threads: int, why: str) -> Iterator[Wait]:
-    """Meet at hardware barrier `number` of each block until `threads` threads have arrived."""
-    numbers = np.unique(agent.spread(number)[agent.active()])
+def same_in_all(m: Machine, agent: Agent, value: Any) -> int:
+    """Return what a role's barrier, or its part of an array, is in all active lanes."""
+    if isinstance(value, int):
+        return value
+    numbers = np.unique(agent.spread(value)[agent.active()])
     if numbers.size > 1:
         raise ProtocolError(
             f"{m.where(agent)}: threads of one warp or role meet at barriers {numbers.tolist()}"
         )
-    number = int(numbers[0]) if numbers.size else 0
+    return int(numbers[0]) if numbers.size else 0
+
+
+def named_barrier(m: Machine, agent: Agent, number: Any, threads: int, why: str) -> Iterator[Wait]:
+    """Meet at hardware barrier `number` of each block until `threads` threads have arrived."""
+    number = same_in_all(m, agent, number)
     what = f"bar.sync {number} ({why})"
     active = agent.active()
     for start in range(0, agent.lanes, WARP):
@@ -104,10 +111,17 @@ def named_barrier(m: Machine, agent: Agent, number: Any, threads: int, why: str)
                 f"{m.thread(agent, start + int(np.argmin(warp)))} does not arrive"
             )
     key = ("named barrier", number)
-    zeros = np.zeros(m.blocks, np.int64)
-    arrived, generation = m.board.setdefault(key, (zeros, zeros.copy()))
+    fresh = tuple(np.zeros(m.blocks, np.int64) for _ in range(3))
+    arrived, generation, expected = m.board.setdefault(key, fresh)
     mine = np.bincount(agent.slot[active], minlength=m.blocks)
     slots = np.flatnonzero(mine)
+    other = expected[slots][(arrived[slots] > 0) & (expected[slots] != threads)]
+    if other.size:
+        raise ProtocolError(
+            f"{m.where(agent)}: {what} of {threads} threads meets one of {int(other[0])}; all must "
+            f"name the same number"
+        )
+    expected[slots] = threads
     before = generation[slots].copy()
     arrived += mine
     if (arrived > threads).any():

@@ -12,6 +12,9 @@ pytestmark = pytest.mark.golden
 
 FOLDER = Path(__file__).with_suffix("")
 CELLS = {
+    "reduced_by_a_role": Cell(
+        "inner_persistent", (L.bulk,), stages=2, prefetch=1, type="ws", edge="whole"
+    ),
     "pipelined_boxes": Cell("reduction_outer", (L.tma,), stages=3, prefetch=1),
     "mixed_loads_by_token": Cell(
         "pointwise", (L.tma, L.cp_async), stages=2, prefetch=1, type="token-barrier"

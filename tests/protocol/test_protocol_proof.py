@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pipelines import kernel, ring_map, ring_rows, ring_sum
+from pipelines import kernel, ring_map, ring_persistent, ring_rows, ring_sum
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
@@ -51,6 +51,13 @@ def test_warp_specialised_rings_are_proved(S):
 
 def test_many_consumer_warps_are_proved():
     assert_proved(ring_map(L.bulk, 2, 1, WarpSpecialized(), threads=128))
+
+
+@pytest.mark.parametrize("S", [1, 2, 3])
+def test_reductions_among_the_consumers_are_proved(S):
+    """Producers do not come by; the consumers meet at their own barrier in every trip."""
+    assert_proved(ring_persistent(L.bulk, S, None, WarpSpecialized()))
+    assert_proved(ring_persistent(L.bulk, S, None, WarpSpecialized(), threads=128))
 
 
 @pytest.mark.parametrize("S", [1, 2])

@@ -9,15 +9,17 @@ from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
-from fuser.core.expr import TRUE, Const, Expr, to_c
+from fuser.core.expr import TRUE, ZERO, Const, Expr, to_c
 from fuser.core.thread_box import ThreadBox
 from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.scalar import Literal
+from fuser.kir.team_box import TeamBox
 from fuser.kir.text import bare, value_to_c
 from fuser.ops import BY_REDUCTION
 from fuser.sim.agent import Agent, Wait
 from fuser.sim.collective import block_allreduce, grid_allreduce, warp_allreduce
 from fuser.sim.machine import Machine
+from fuser.sim.roles import same_in_all
 
 Axis: TypeAlias = OneOf["x", "y", "z"]
 WARP = 32
@@ -30,9 +32,10 @@ def combine_to_c(op: str, dtype: DataType) -> str:
     return f"[]({dtype.cuda} a, {dtype.cuda} b) {{ return {text}; }}"
 
 
-def _box_to_c(box: ThreadBox) -> str:
-    numbers = ", ".join(map(str, (box.barrier, box.threads, *box.first)))
-    return f"{', '.join(map(str, box.extents))}, thread_box<{numbers}>()"
+def _box_to_c(box: TeamBox) -> str:
+    first = ", ".join(map(to_c, box.first))
+    numbers = f"{to_c(box.barrier)}, {box.threads}, {first}"
+    return f"{', '.join(map(str, box.extents))}, thread_box{{{numbers}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,10 @@ class BlockReduce(Stmt):
         Shared array of `dtype` with at least `scratch_numel(extents, axes)` elements.
     box
         The threads that take part, where other threads of the block do not come by: those of a
-        warp role. Boxes that may reduce at the same time need arrays and barriers of their own.
+        warp role or of one of its groups.
+    scratch_at
+        Where their part of scratch begins: boxes that may reduce at the same time have parts and
+        barriers of their own.
     """
 
     name: str
@@ -90,19 +96,22 @@ class BlockReduce(Stmt):
     dtype: DataType
     axes: tuple[Axis, ...]
     scratch: str
-    box: ThreadBox | None = None
+    box: TeamBox | None = None
+    scratch_at: Expr = ZERO
 
     def __post_init__(self) -> None:
         if not self.axes or len(set(self.axes)) != len(self.axes) or {*self.axes} - {*"xyz"}:
             raise VerifyError(
                 f"BlockReduce of {self.name}: axes {self.axes}; needs distinct x, y or z"
             )
-        if self.box is not None and not (
-            1 <= self.box.barrier <= 15 and self.box.threads and self.box.threads % WARP == 0
-        ):
+        if self.box is None:
+            return
+        barrier, threads = self.box.barrier, self.box.threads
+        known = isinstance(barrier, Const) and not 1 <= barrier.value <= 15
+        if known or threads < WARP or threads % WARP:
             raise VerifyError(
-                f"BlockReduce of {self.name}: {self.box.threads} threads meet at barrier "
-                f"{self.box.barrier}; needs whole warps of {WARP} and a barrier from 1 to 15"
+                f"BlockReduce of {self.name}: {threads} threads meet at barrier "
+                f"{to_c(barrier)}; needs whole warps of {WARP} and a barrier from 1 to 15"
             )
 
     @staticmethod
@@ -118,11 +127,15 @@ class BlockReduce(Stmt):
         """See :meth:`Stmt.context`."""
         return {
             "name": self.name,
-            "scratch": self.scratch,
+            "scratch": self._scratch(),
             "axes": ", ".join(str(axis in self.axes).lower() for axis in "xyz"),
             "combine": combine_to_c(self.op, self.dtype),
             "extents": "block_x, block_y, block_z" if self.box is None else _box_to_c(self.box),
         }
+
+    def _scratch(self) -> str:
+        at = to_c(self.scratch_at)
+        return self.scratch if self.scratch_at == ZERO else f"{self.scratch} + {at}"
 
     def extents(self, block: tuple[Expr, Expr, Expr]) -> tuple[Expr, Expr, Expr]:
         """Return how many threads take part along x, y and z in a kernel of blocks `block`."""
@@ -135,7 +148,18 @@ class BlockReduce(Stmt):
         """See :meth:`Stmt.run`."""
         combine = BY_REDUCTION[self.op].numpy
         axes = ("x" in self.axes, "y" in self.axes, "z" in self.axes)
-        yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch, self.box)
+        box, at = self._place(m, agent)
+        yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch, box, at)
+
+    def _place(self, m: Machine, agent: Agent) -> tuple[ThreadBox | None, int]:
+        """Return the box of the agent's threads and where their scratch begins."""
+        if self.box is None:
+            return None, 0
+
+        def number(e: Expr) -> int:
+            return same_in_all(m, agent, m.index(agent, e))
+
+        return self.box.of(number), number(self.scratch_at)
 
 
 @dataclass(frozen=True, slots=True)

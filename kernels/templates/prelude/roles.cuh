@@ -5,9 +5,9 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
 }
 
 // `threads` threads of a role that reduce together, from thread (x, y, z) of the block on.
-template <int id, int threads, int x0, int y0, int z0> struct thread_box {
-  static constexpr int x = x0, y = y0, z = z0;
-  static __device__ __forceinline__ void meet() { named_barrier(id, threads); }
+struct thread_box {
+  int id, threads, x, y, z;
+  __device__ __forceinline__ void meet() const { named_barrier(id, threads); }
 };
 
 template <int count> __device__ __forceinline__ void set_max_registers_inc() {
