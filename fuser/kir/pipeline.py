@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const, Expr
+from fuser.core.thread_box import ThreadBox
 from fuser.kir.core import Kernel, SharedArray, Stmt, TensorMapParam, TensorParam, walk_stmts
 from fuser.kir.stmts import (
+    BlockReduce,
     BulkLoad,
     BulkStore,
     CpAsync,
     DeclareRegisters,
+    GridReduce,
     MbarrierArriveToken,
     MbarrierWaitToken,
+    Role,
     Roles,
     SetMaxRegisters,
+    SyncThreads,
     TensorLoad,
     TensorStore,
 )
@@ -142,11 +147,30 @@ def _roles(kernel: Kernel, stmt: Roles) -> Iterator[str]:
     if len(extents) < len(kernel.block):
         yield "needs a block of constant extents"
         return
-    threads = extents[0] * extents[1] * extents[2]
+    x, y, z = extents
+    threads = x * y * z
     if stmt.roles and stmt.roles[-1].range.stop > threads:
         role = stmt.roles[-1]
         yield f"{role.name} ends at thread {role.range.stop}; the block has {threads}"
+    for role in stmt.roles:
+        yield from _meetings(role, (x, y, z))
     yield from _registers(kernel, stmt, threads)
+
+
+def _meetings(role: Role, block: tuple[int, int, int]) -> Iterator[str]:
+    """Threads of a role wait for no others of the block: those do not come by."""
+    for stmt in walk_stmts(role.body):
+        match stmt:
+            case SyncThreads() | GridReduce() | BlockReduce(box=None):
+                yield f"{role.name}: {type(stmt).__name__} waits for all threads of the block"
+            case BlockReduce(name, box=ThreadBox() as box) if box.range(block) != role.range:
+                yield (
+                    f"{role.name}: BlockReduce({name}) is over {box.extents} threads from "
+                    f"{box.first} on; the role has threads {role.first_thread} to "
+                    f"{role.range.stop - 1}"
+                )
+            case _:
+                pass
 
 
 def entry_registers(kernel: Kernel, threads: int) -> int:

@@ -94,7 +94,7 @@ def _verify_scratch(kernel: Kernel, stmt: BlockReduce) -> None:
             f"kernel {kernel.name}: scratch {stmt.scratch} of BlockReduce({stmt.name}) is {found}; "
             f"needs {stmt.dtype.short}"
         )
-    needed = stmt.scratch_numel(kernel.block, stmt.axes)
+    needed = stmt.scratch_numel(stmt.extents(kernel.block), stmt.axes)
     if scratch.numel < needed:
         raise VerifyError(
             f"kernel {kernel.name}: scratch {stmt.scratch} of BlockReduce({stmt.name}) has "

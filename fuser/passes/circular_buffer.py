@@ -152,7 +152,8 @@ def check_behind(nodes: tuple[NestNode, ...], handed: Ring | None = None) -> Rin
             raise ScheduleError(
                 f"{node.tensor}: is computed by all threads behind the roles of ring "
                 f"{handed.name}, whose producers have given their registers away; needed a ring "
-                "without num_registers"
+                "without num_registers, or what it reads inlined into its loops, where the "
+                "consumers go on"
             )
         for body in children(node):
             handed = check_behind(body, handed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, TRUE, ZERO, Expr, Var, all_of, less, substitute
+from fuser.core.expr import ONE, TRUE, ZERO, Const, Expr, Var, all_of, less, substitute
 from fuser.core.simplify import Facts, guard_of, simplify
 from fuser.fusion.graph import Value
 from fuser.kir.core import SharedArray, Stmt
@@ -195,40 +195,54 @@ class ElementLowering:
         if not axes and not grid:
             return ()
         name, dtype = self.node.tensor, self.state.storage_dtype(self.node.tensor)
-        if self.scope.team is not None:
-            over = ", ".join(p.name for p in reduced if p.is_parallel)
+        if grid and self.scope.team is not None:
+            over = ", ".join(p.name for p in grid)
             raise ScheduleError(
-                f"{name}: is reduced over {over} inside a warp role, which not all threads of the "
-                "block run; needed a pipelined ring, or a reduction behind the roles, without "
-                "num_registers"
+                f"{name}: is reduced over {over} inside a warp role, and all threads of a block "
+                "take part in that; needed a pipelined ring, or a reduction behind the roles, "
+                "without num_registers"
             )
         stmts: list[Stmt] = []
         scalar = name
         if not self.is_scalar(name):
             scalar = self.state.fresh(f"{name}_total")
             stmts.append(DeclareScalar(scalar, dtype, self.kept(self.scope.facts)))
+        scratch = ""
         if axes:
-            scratch = self.scratch(name, axes)
-            stmts.append(BlockReduce(scalar, self.value.op, dtype, axes, scratch))
+            reduce = self.block_reduce(scalar, axes)
+            scratch = reduce.scratch
+            stmts.append(reduce)
         if grid:
             whole = all(k in reduced for k in BLOCK if k in self.state.launch.used)
-            scratch = self.scratch(name, axes) if axes and whole else ""
-            stmts.append(self.grid_reduce(scalar, grid, scratch))
+            stmts.append(self.grid_reduce(scalar, grid, scratch if whole else ""))
         if scalar != name:
             stmts += self.keep(Ref(scalar, dtype), self.scope.facts)
         return tuple(stmts)
 
-    def scratch(self, name: str, axes: tuple[Axis, ...]) -> str:
-        """Return the shared array through which warps exchange partial results."""
-        dtype, state = self.state.storage_dtype(name), self.state
-        scratch = f"scratch_{dtype.short}"
+    def block_reduce(self, scalar: str, axes: tuple[Axis, ...]) -> BlockReduce:
+        """Return the statement that combines the threads that run this, and reserve its scratch."""
+        team, dtype = self.scope.team, self.state.storage_dtype(self.node.tensor)
+        if team is not None and not isinstance(team.first, Const):
+            over = ", ".join(f"block_{axis}" for axis in axes)
+            raise ScheduleError(
+                f"{self.node.tensor}: is reduced over {over} inside a consumer group; needed a "
+                "ring without groups, or threads that reduce alone"
+            )
+        box = None if team is None else self.state.box(team)
+        scratch = f"scratch_{dtype.short}" + ("" if box is None else f"_role{box.barrier}")
+        reduce = BlockReduce(scalar, self.value.op, dtype, axes, scratch, box)
+        self.reserve(reduce)
+        return reduce
+
+    def reserve(self, reduce: BlockReduce) -> None:
+        """Have the shared array through which the warps of a reduction exchange partial results."""
+        state = self.state
         block = padded_block(state.launch, state.extra_threads)
-        numel = BlockReduce.scratch_numel(block, axes)
-        known = [s for s in state.shared if s.name == scratch]
+        numel = reduce.scratch_numel(reduce.extents(block), reduce.axes)
+        known = [s for s in state.shared if s.name == reduce.scratch]
         numel = max([numel, *(s.numel for s in known)])
-        state.shared = [s for s in state.shared if s.name != scratch]
-        state.shared.append(SharedArray(scratch, dtype, numel))
-        return scratch
+        state.shared = [s for s in state.shared if s not in known]
+        state.shared.append(SharedArray(reduce.scratch, reduce.dtype, numel))
 
     def grid_reduce(self, scalar: str, grid: list[ParallelType], scratch: str) -> Stmt:
         """Return the statement that combines across blocks, and reserve its workspace."""
@@ -276,6 +290,6 @@ class ElementLowering:
     def has_slot(self) -> Expr:
         """Return the condition of the threads that loops are bound to; producers have no slot."""
         axis = self.state.extra_axis
-        if axis is None or self.scope.team is not None:
+        if axis is None:
             return TRUE
         return less(Var(axis.value), self.state.launch.extents[axis])

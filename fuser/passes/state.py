@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, Var, all_of, equal
 from fuser.core.simplify import Facts
+from fuser.core.thread_box import ThreadBox
 from fuser.kir.core import BarrierArray, Ring, SharedArray
 from fuser.kir.fallback import Fallback
 from fuser.kir.program import Buffer
@@ -113,9 +115,26 @@ class Lowering:
 
     def threads(self) -> int:
         """Return the threads that the nest's loops are bound to: constants, where it is asked."""
-        count = 1
+        x, y, z = self.block()
+        return x * y * z
+
+    def block(self) -> tuple[int, int, int]:
+        """Return the extents that the nest's loops are bound to."""
+        extents: list[int] = []
         for extent in self.launch.of(BLOCK):
             if not isinstance(extent, Const):
                 raise VerifyError(f"kernel {self.nest.name}: a block extent is {extent}")
-            count *= extent.value
-        return count
+            extents.append(extent.value)
+        x, y, z = extents
+        return x, y, z
+
+    def box(self, team: Team) -> ThreadBox:
+        """Return the threads of a role as a box of the block: roles cut its slowest axis."""
+        assert self.extra_axis is not None
+        assert isinstance(team.first, Const)
+        assert isinstance(team.barrier, Const)
+        cut, extents, first = BLOCK.index(self.extra_axis), [*self.block()], [0, 0, 0]
+        row = prod(extents[:cut])
+        extents[cut], first[cut] = team.threads // row, team.first.value // row
+        x, y, z = extents
+        return ThreadBox((first[0], first[1], first[2]), (x, y, z), team.barrier.value)

@@ -1,4 +1,8 @@
-"""Insert block barriers between threads that exchange values through shared memory."""
+"""Insert barriers between threads that exchange values through shared memory.
+
+Inside a warp role they are barriers of the role: lowering makes of a `Sync` the barrier of the
+threads it stands among.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fuser.nest.build import materialised_operands
-from fuser.nest.nodes import Compute, Loop, LoopNest, NestNode, Sync
+from fuser.nest.nodes import (
+    Compute,
+    Group,
+    InitRing,
+    InvalRing,
+    Loop,
+    LoopNest,
+    NestNode,
+    Sync,
+    WarpRoles,
+)
 from fuser.schedule.kinds import MemoryType
 
 
@@ -16,6 +30,11 @@ class _Pending:
 
     written: set[str] = field(default_factory=set[str])
     read: set[str] = field(default_factory=set[str])
+
+    def clear(self) -> None:
+        """Forget what a barrier of the block lies behind."""
+        self.written.clear()
+        self.read.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +78,23 @@ class _Inserter:
                 names = ", ".join(sorted(late or early))
                 why = "is read by other threads" if late else "is still read by other threads"
                 result.append(Sync(f"{names} {why}"))
-                pending.written.clear()
-                pending.read.clear()
+                pending.clear()
             result.append(self.inside(node, pending))
         return tuple(result)
 
     def inside(self, node: NestNode, pending: _Pending) -> NestNode:
         """Return a node with barriers inserted inside it; `pending` becomes its final state."""
+        if isinstance(node, InitRing | InvalRing):
+            pending.clear()  # each holds a barrier of the block
+            return node
         if not isinstance(node, Loop):
             reads, writes = self.touched(node)
             pending.read |= reads
             pending.written |= writes
+            if isinstance(node, Group):
+                return replace(node, body=self.body(node.body, _Pending()))
+            if isinstance(node, WarpRoles):  # its barriers say nothing to the rest of the block
+                return replace(node, consumer=self.body(node.consumer, _Pending()))
             return node
         if node.parallel.is_parallel:
             return replace(node, body=self.body(node.body, pending))
@@ -84,8 +109,10 @@ class _Inserter:
         todo: list[NestNode] = [node]
         while todo:
             item = todo.pop()
-            if isinstance(item, Loop):
+            if isinstance(item, Loop | Group):
                 todo += item.body
+            elif isinstance(item, WarpRoles):
+                todo += item.consumer
             elif isinstance(item, Compute):
                 writes |= {item.tensor} & self.shared
                 nest = self.nest

@@ -110,8 +110,6 @@ class Compiler:
         default_factory=list[tuple[str, Compiled, int]]
     )
     masks: list[bytes] = field(default_factory=list[bytes])
-    team: str = "block"
-    team_threads: int = 0
     agent: int = 0
     rank: int = 0
     serves: str = ""
@@ -120,7 +118,6 @@ class Compiler:
     def run(self, name: str) -> Program:
         """Return the program."""
         self.program = Program(name, self.threads.size)
-        self.team_threads = block_threads(self.kernel)
         lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}, **position(self.kernel, self.rank)}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
         self.act_boundary()
@@ -329,9 +326,12 @@ class Compiler:
             case NamedBarrier(number, threads, why):
                 which = self.index(number, lets).text
                 return Act("sync", self.at(f"named barrier {which}"), weight=threads, why=why)
+            case BlockReduce(name, box=box) if box is not None:
+                what, why = self.at(f"named barrier {box.barrier}"), f"BlockReduce of {name}"
+                return Act("sync", what, weight=box.threads, why=why)
             case BlockReduce() | GridReduce():
                 what = f"{type(stmt).__name__} of {stmt.name}"
-                return Act("sync", self.at(self.team), weight=self.team_threads, why=what)
+                return Act("sync", self.at("block"), weight=block_threads(self.kernel), why=what)
             case _:
                 return None
 
@@ -478,18 +478,15 @@ class Compiler:
 
     def roles(self, stmt: Roles, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile the role of these threads."""
-        before = self.team, self.team_threads
         for role in stmt.roles:
             self.serves = role.serves
-            for group, (name, threads) in enumerate(role.parts):
+            for group, (_, threads) in enumerate(role.parts):
                 inside = (self.threads >= threads.start) & (self.threads < threads.stop)
                 if (mask & inside).any():
-                    self.team, self.team_threads = name, len(threads)
                     self.group = group if role.groups > 1 else None
                     known = lets if self.group is None else {**lets, **self.own_indices()}
                     self.sided(role.body, known, mask & inside)
             self.serves, self.group = "", None
-        self.team, self.team_threads = before
 
     def own_indices(self) -> dict[str, Expr]:
         """Return the thread indices that all threads of this agent share."""

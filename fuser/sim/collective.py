@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fuser.core.errors import ProtocolError
+from fuser.core.thread_box import ThreadBox
 from fuser.sim.agent import Agent, Array, Wait, any_lane, merge, uniform
 from fuser.sim.machine import Machine
 from fuser.sim.memory import poison
+from fuser.sim.roles import named_barrier
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
 
@@ -45,8 +47,12 @@ def block_allreduce(
     combine: Combine,
     axes: tuple[bool, bool, bool],
     scratch: str,
+    box: ThreadBox | None = None,
 ) -> Generator[Wait, None, None]:
-    """Combine over the threads of a block that differ only in the (x, y, z) `axes`."""
+    """Combine over the threads of a block or `box` that differ only in the (x, y, z) `axes`."""
+    mine = box or ThreadBox((0, 0, 0), m.block, 0)
+    if box is not None:
+        _require_inside(m, agent, box)
     old = agent.spread(agent.values[name])
     key = ("block_allreduce", name, scratch)
     board = m.board.get(key)
@@ -55,25 +61,57 @@ def block_allreduce(
     arrived = agent.active()
     board[agent.slot[arrived], agent.tid[arrived]] = old[arrived]
     if m.monitor is not None:
-        _touch_scratch(m, agent, scratch, "write")
-    yield from m.barrier(agent, "the exchange of a block reduction")
+        _touch_scratch(m, agent, scratch, mine, "write")
+    yield from _meet(m, agent, box, "the exchange of a block reduction")
     if m.monitor is not None:
-        _touch_scratch(m, agent, scratch, "read")
+        _touch_scratch(m, agent, scratch, mine, "read")
     x, y, z = m.block
-    total = board.reshape(m.blocks, z, y, x)
+    result = board.copy()
+    own = result.reshape(m.blocks, z, y, x)[_slices(mine)]
+    total = own
     for axis, reduced in zip((3, 2, 1), axes, strict=True):
         if reduced:
             total = _tree(total, axis, combine)
-    result = np.broadcast_to(total, (m.blocks, z, y, x)).reshape(m.blocks, -1)
+    own[...] = total
     agent.values[name] = merge(agent.mask, result[agent.slot, agent.tid], old)
-    yield from m.barrier(agent, "the end of a block reduction")
+    yield from _meet(m, agent, box, "the end of a block reduction")
 
 
-def _touch_scratch(m: Machine, agent: Agent, scratch: str, kind: Any) -> None:
+def _meet(m: Machine, agent: Agent, box: ThreadBox | None, what: str) -> Iterator[Wait]:
+    """Meet the other threads that reduce."""
+    if box is None:
+        return m.barrier(agent, what)
+    return named_barrier(m, agent, box.barrier, box.threads, what)
+
+
+def _slices(box: ThreadBox) -> tuple[slice, ...]:
+    """Return the part of an array of axes (block, z, y, x) that belongs to a box."""
+    spans = zip(reversed(box.first), reversed(box.extents), strict=True)
+    return slice(None), *(slice(first, first + extent) for first, extent in spans)
+
+
+def _require_inside(m: Machine, agent: Agent, box: ThreadBox) -> None:
+    """Raise unless every active thread belongs to the box."""
+    x, y, _ = m.block
+    at = agent.tid % x, agent.tid // x % y, agent.tid // (x * y)
+    outside = np.zeros(agent.lanes, np.bool_)
+    for where, first, extent in zip(at, box.first, box.extents, strict=True):
+        outside |= (where < first) | (where >= first + extent)
+    outside &= agent.active()
+    if outside.any():
+        raise ProtocolError(
+            f"{m.where(agent)}: {box.threads} threads from {box.first} on reduce, and "
+            f"{m.thread(agent, int(np.argmax(outside)))} is none of them"
+        )
+
+
+def _touch_scratch(m: Machine, agent: Agent, scratch: str, box: ThreadBox, kind: Any) -> None:
     """Let the monitor see the exchange: the warp's slot is written, all slots are read."""
-    memory, warps = m.memories[scratch], -(-m.threads // 32)
+    memory, warps = m.memories[scratch], -(-box.threads // 32)
+    x, y, _ = m.block
+    start = box.first[0] + x * (box.first[1] + y * box.first[2])
     first = int(agent.slot[0]) * memory.numel
-    slots = np.arange(warps) if kind == "read" else agent.tid[:1] // 32
+    slots = np.arange(warps) if kind == "read" else (agent.tid[:1] - start) // 32
     # All by the first lane: the last warp may have fewer lanes than there are slots.
     where = first + np.minimum(slots, memory.numel - 1)[None, :]
     assert m.monitor is not None

@@ -77,10 +77,11 @@ class _Story:
     def stage(self, number: int, array: str, stage: int) -> list[Span]:
         """Return what a stage holds, column by column; the last one is where it goes wrong."""
         spans: list[Span] = []
+        seen = dict[int, None]()
         if self.first:
             joined(spans, Span(0, self.first, "free"))
         for at, state in enumerate((*self.states, self.states[-1]), self.first):
-            what, trip = self.held(state, number, array, stage)
+            what, trip = self.held(state, number, array, stage, seen)
             start = float(at)
             if spans and spans[-1].what == what and spans[-1].trip == trip:
                 spans[-1] = replace(spans[-1], stop=start + 1)
@@ -88,14 +89,17 @@ class _Story:
                 spans.append(Span(start, start + 1, what, trip))
         return spans
 
-    def held(self, state: State, number: int, array: str, stage: int) -> tuple[str, int | None]:
-        """Return the state of a stage and the trip in it."""
+    def held(
+        self, state: State, number: int, array: str, stage: int, seen: dict[int, None]
+    ) -> tuple[str, int | None]:
+        """Return the state of a stage and the trip in it, which joins those `seen` there."""
         parts = len(self.model.parts[array])
         cells = self.model.stages[array][stage * parts : (stage + 1) * parts]
         contents = [c for c in (state.contents[cell] for cell in cells) if c is not None]
         if not contents:
             return "free", None
         trip = max(c.trip for c in contents)
+        seen[trip] = None
         counts = [agent.reads[number] for agent in state.agents if agent.reads[number] >= 0]
         pending = [p for a in state.agents for p in a.pending]
         reading = any(p.array == number and p.trip == trip for p in pending)
@@ -103,8 +107,7 @@ class _Story:
         if not all(c.landed for c in contents):
             return "filling", trip
         if not reading and counts and all(count > trip for count in counts):
-            rounds = trip // self.model.analysis.rings[array].stages
-            kept = empty is not None and empty.phase != (rounds + 1) % 2
+            kept = empty is not None and empty.phase != len(seen) % 2  # a phase for every trip
             return ("reading", trip) if kept else ("free", None)
         if reading or any(count > trip for count in counts):
             return "reading", trip
@@ -174,7 +177,9 @@ class _Story:
         if agent.step.kind == "sync" or agent.step.cell < 0:
             return "meet"
         name = barrier_name(self.model, agent.step.cell).partition("[")[0]
-        return "wait empty" if any(name == ring.empty for ring in rings) else "wait full"
+        kinds = {ring.full: "wait full" for ring in rings}
+        kinds |= {ring.empty: "wait empty" for ring in rings}
+        return kinds.get(name, "meet")  # a turn of consumer groups
 
     def short(self, cell: int) -> str:
         """Name a barrier by what it is to its ring."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser.core.errors import InputError, ProtocolError
 from fuser.core.expr import evaluate
-from fuser.interp.checked import Warps
+from fuser.interp.checked import WARP, Warps
 from fuser.interp.launch import Launch, bind
 from fuser.kir.core import Kernel, ScalarParam, TensorParam, walk_stmts
 from fuser.kir.stmts import Roles
@@ -23,7 +23,7 @@ TRIP = 12.0
 """Units of time that the statements of a trip take together."""
 COPY = 2.5 * TRIP
 """A copy takes as long as two and a half trips: with fewer trips ahead, warps wait."""
-MOST_STEPS = 60_000
+MOST_STEPS = 40_000
 SAMPLE_STEPS = 6_000
 """Statements run to find out how many a trip has."""
 LARGEST_BYTES = 2**28
@@ -201,8 +201,10 @@ def _numbers(warps: list[int]) -> str:
 def _role(kernel: Kernel, warp: int) -> str:
     for stmt in walk_stmts(kernel.body):
         for role in stmt.roles if isinstance(stmt, Roles) else ():
-            if warp * 32 in role.range:
-                return f" · {role.name.partition(' of ')[0]}"
+            for part, (_, threads) in enumerate(role.parts):
+                if warp * WARP in threads:
+                    number = f" {part}" if role.groups > 1 else ""
+                    return f" · {role.name.partition(' of ')[0]}{number}"
     return ""
 
 

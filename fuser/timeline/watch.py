@@ -274,7 +274,8 @@ class Watch:
             held = ring.holds(stage)
             trip = log.trip = held.trip if held is not None else None
             if in_vain and held is not None and held.full is not None:
-                trip = held.trip + ring.ring.stages  # the next one in this stage, never begun
+                stages = ring.ring.stages  # it waits for the next trip there, which never came
+                trip = held.trip + stages if held.trip % stages == stage else None
         elif what == "wait empty" and isinstance(stmt, WAITS):
             trip = self.by_empty[stmt.barrier].count
         joined(log.spans, Span(start, stop, what, trip))

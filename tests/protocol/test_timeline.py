@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rings import families
 
-from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
+from fuser import LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
 from fuser.api.execute import bind
 from fuser.api.manual import build_manual
 from fuser.cli.pipelines import ring_map, ring_rows, ring_sum
@@ -166,6 +167,29 @@ def test_warps_that_act_alike_share_a_row():
     assert names == ["warp 0", "warps 1–7"]
 
 
+@pytest.mark.parametrize("turns", [False, True], ids=["own stages", "turns"])
+def test_consumer_groups_use_trips_of_their_own(turns):
+    position = 3 if turns else 2
+    type = WarpSpecialized(ParallelType.block_y, None, position, turns)
+    build = families.groups_sum if turns else families.groups_map
+    fd = build(families.Choices((TMA,), 4, None, type, threads=128))
+    t = record(*built(fd, (200, 64) if turns else 256 * 9 + 4))
+    assert t.fault == ()
+    (ring,) = t.rings
+    used = {
+        row.name.split(" · ")[1]: {s.trip for s in row.spans if s.what == "compute"}
+        for row in t.warps
+        if " · " in row.name  # a row of threads is completed by warps without a role
+    }
+    first, second = used["consumer 0"], used["consumer 1"]
+    assert first
+    assert second
+    assert not first & second
+    assert first | second == set(range(ring.trips))
+    for trip in range(ring.trips):
+        life(ring, trip)
+
+
 def test_sizes_are_cut_to_few_trips():
     t = timeline(1000)
     check(t, 12)
@@ -311,3 +335,12 @@ def test_other_suffixes_and_places_are_refused(tmp_path):
         write(tmp_path / "t.gif", t)
     with pytest.raises(OptionError, match="a file that can be written is needed"):
         write(tmp_path / "missing" / "t.svg", t)
+
+
+@pytest.mark.parametrize("type", [PIPELINED, WarpSpecialized()], ids=str)
+def test_of_a_cluster_the_first_block_is_drawn(type):
+    """The other blocks run with it, and are not seen: their stages and warps are not drawn."""
+    c = families.Choices((TMA, TMA), cluster=2, type=type)
+    t = record(*built(families.multicast(c), (4, 256 * 7), (256 * 7,)))
+    assert len(t.warps) == len(timeline(7, type=type).warps)
+    check(t, 7)

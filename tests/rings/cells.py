@@ -101,8 +101,6 @@ class Cell:
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (roles and any(load not in ENGINE for load in self.loads))
-            and not (roles and f == "inner_persistent")
-            and not (self.hands_registers_over and f == "reduction_inner")
             and not (f in ("single_dim", "pointwise", "multicast") and self.hands_registers_over
                      and self.tile < 512)  # an element a thread
             and not (f in ("multi_dim", "reduction_outer") and self.hands_registers_over

@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.tensor import Tensor
-from fuser.schedule.circular import CircularBufferType, Pipelined
+from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
 
 P, L = ParallelType, LoadStoreOpType
 ENGINE = (L.tma, L.bulk)
@@ -59,6 +59,11 @@ class Choices:
     variant: ParallelType = P.serial
     threads: int = THREADS
     cluster: int = 1
+
+    @property
+    def hands_registers_over(self) -> bool:
+        """Whether producers give registers to consumers."""
+        return isinstance(self.type, WarpSpecialized) and self.type.num_registers is not None
 
     @property
     def single(self) -> LoadStoreOpType:
@@ -250,6 +255,8 @@ def reduction_inner(c: Choices) -> FusionDefinition:
     tiled(cache, 1, c.single, c)
     cache.axis(0).parallelize(P.grid_x)
     buffered(cache, partial, 2, c)
+    if c.hands_registers_over:  # the consumers go on alone, in the loop that the ring is in
+        partial.inline_at(s, 1)
     return fd
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rings.families import Choices, reduction_inner, single_dim
+from rings.families import Choices, single_dim
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.core.errors import ScheduleError
@@ -371,60 +371,62 @@ def test_the_axis_that_is_extended_comes_last():
             specialised(stream).run)  # fmt: skip
 
 
-def reduced(registers=None, inside=False):
-    """A reduction over threads behind the ring, or in each of its trips."""
+HANDED = WarpSpecialized(P.block_x, (40, 232))
+
+
+def test_reductions_over_blocks_in_a_role():
+    """What follows roles that hand registers over belongs to the consumers."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, 512], contiguity=True)
-        s = fd.ops.sum(x, [1])
-        y = x + fd.ops.broadcast_in_dim(s, fd.ops.shape(x), [0])
-        fd.add_output(y if inside else s)
-    cache = staged(x, L.bulk)
-    s.split(1, 256)
+        x = tensor(fd, 1)
+        s = fd.ops.sum(x, [0])
+        fd.add_output(s)
+    cache = staged(x, L.tma)
+    for t in (s, cache):
+        t.split(0, 512)
+        t.split(1, 256)
+        t.axis(1).parallelize(P.grid_x)
     s.axis(2).parallelize(P.block_x)
-    cache.axis(1).parallelize(P.tma)
-    if inside:
-        y.split(1, 256)
-        y.axis(2).parallelize(P.block_x)
-        s.inline_at(y, 1)
-    cache.inline_at(y if inside else s, 1)
-    cache.circular_buffer(2, type=WarpSpecialized(P.block_x, registers))
+    cache.axis(2).parallelize(P.tma)
+    cache.inline_at(s, 1)
+    cache.circular_buffer(2, type=HANDED)
+    refused("s_acc: is reduced over grid_x inside a warp role, and all threads of a block take "
+            "part in that; needed a pipelined ring, or a reduction behind the roles, without "
+            "num_registers", fd.manual_execute, [np.ones(5000, "f4")], backend="interpret",
+            here=False)  # fmt: skip
+
+
+def row_sums(inlined):
+    """Partial sums in the ring of a block's row, and their sum behind it."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2)
+        s = fd.ops.sum(x, [1])
+        fd.add_output(s)
+    cache = staged(x, L.bulk)
+    s.split(1, 512)
+    s.split(2, 256)
+    partial = s.rfactor([1, 2])
+    for t in (s, partial):
+        t.axis(0).parallelize(P.grid_x)
+        t.axis(-1).parallelize(P.block_x)
+    cache.axis(0).parallelize(P.grid_x)
+    cache.split(1, 512)
+    cache.axis(2).parallelize(P.tma)
+    cache.inline_at(partial, 2)
+    if inlined:
+        partial.inline_at(s, 1)
+    cache.circular_buffer(2, type=HANDED)
     return fd
 
 
-@pytest.mark.parametrize("registers", [None, (40, 232)])
-def test_reductions_over_threads_in_a_trip(registers):
-    refused("s: is reduced over block_x inside a warp role, which not all threads of the block "
-            "run; needed a pipelined ring, or a reduction behind the roles, without num_registers",
-            reduced(registers, inside=True).manual_execute, [np.ones((3, 512), "f4")],
-            backend="interpret")  # fmt: skip
-
-
-@pytest.mark.parametrize(("rank", "text"), [
-    (1, "s_acc: is reduced over block_x inside a warp role"),
-    (2, "s_acc: is computed by all threads behind the roles of ring x_cache, whose producers have "
-        "given their registers away; needed a ring without num_registers"),
-])  # fmt: skip
-def test_work_behind_roles_that_gave_registers_away(rank, text):
-    kind = WarpSpecialized(P.block_x, (40, 232))
-    if rank == 2:
-        fd = reduction_inner(Choices((L.bulk,), 2, type=kind, tile=512, threads=256))
-    else:
-        with FusionDefinition() as fd:
-            x = tensor(fd, 1)
-            s = fd.ops.sum(x, [0])
-            fd.add_output(s)
-        cache = staged(x, L.bulk)
-        s.split(0, 512)
-        s.split(1, 256)
-        partial = s.rfactor([0, 1])
-        for t in (s, partial):
-            t.axis(-1).parallelize(P.block_x)
-        cache.split(0, 512)
-        cache.axis(1).parallelize(P.tma)
-        cache.inline_at(partial, 1)
-        cache.circular_buffer(2, type=kind)
-    refused(text, fd.manual_execute, [np.ones((2000,) * rank, "f4")], backend="interpret",
+def test_work_behind_roles_that_gave_registers_away():
+    x = np.ones((5, 2000), "f4")
+    refused("s_acc: is computed by all threads behind the roles of ring x_cache, whose producers "
+            "have given their registers away; needed a ring without num_registers, or what it "
+            "reads inlined into its loops, where the consumers go on",
+            row_sums(inlined=False).manual_execute, [x], backend="interpret",
             here=False)  # fmt: skip
+    (got,) = row_sums(inlined=True).manual_execute([x], backend="interpret")
+    np.testing.assert_array_equal(got, np.full(5, 2000, "f4"))
 
 
 def test_a_specialised_axis_of_unknown_extent():

@@ -142,3 +142,21 @@ def test_stages_of_a_slice_hold_inner_loops(turns: bool):
     x = np.random.default_rng(0).integers(-9, 10, (300, 64)).astype(np.float32)
     (s,) = fd.manual_execute([x], backend="interpret")
     np.testing.assert_array_equal(s, x.sum(1, dtype=np.float64))
+
+
+def test_reductions_over_threads_of_a_group():
+    """Columns over threads: each group would have to meet in the middle of its trips."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 64], contiguity=[True] * 2)
+        s = fd.ops.sum(x, [1])
+        fd.add_output(s)
+    cache = x.cache_after(L.tma)
+    cache.set_memory_type(MemoryType.shared)
+    for t in (s, cache):
+        t.split(0, 2)  # round, group, column
+        t.axis(1).parallelize(P.block_y)
+    s.axis(2).parallelize(P.block_x)
+    cache.axis(2).parallelize(P.tma)
+    cache.inline_at(s, 2)
+    cache.circular_buffer(2, None, WarpSpecialized(P.block_y, None, 2))
+    refused("is reduced over block_x inside a consumer group; needed a ring without", fd, 100, 64)

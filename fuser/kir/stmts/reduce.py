@@ -10,6 +10,7 @@ from typing import TypeAlias
 from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, to_c
+from fuser.core.thread_box import ThreadBox
 from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.scalar import Literal
 from fuser.kir.text import bare, value_to_c
@@ -27,6 +28,11 @@ def combine_to_c(op: str, dtype: DataType) -> str:
     """Print the row's combine text as a lambda."""
     text = bare(BY_REDUCTION[op].cuda(dtype).format("a", "b"))
     return f"[]({dtype.cuda} a, {dtype.cuda} b) {{ return {text}; }}"
+
+
+def _box_to_c(box: ThreadBox) -> str:
+    numbers = ", ".join(map(str, (box.barrier, box.threads, *box.first)))
+    return f"{', '.join(map(str, box.extents))}, thread_box<{numbers}>()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,17 @@ class WarpReduce(Stmt):
 class BlockReduce(Stmt):
     """All-reduce of scalar `name` over the threads that differ only in `axes`.
 
-    Every thread of the block must arrive, and every thread ends with the value. The order of
-    combination depends on the block's shape only. It ends with a barrier, so
-    `scratch` may be used again right behind it.
+    Every thread of the block, or of `box`, must arrive, and every one ends with the value. The
+    order of combination depends on their shape only. It ends with a barrier, so `scratch` may be
+    used again right behind it.
 
     Attributes
     ----------
     scratch
-        Shared array of `dtype` with at least `scratch_numel(block, axes)` elements.
+        Shared array of `dtype` with at least `scratch_numel(extents, axes)` elements.
+    box
+        The threads that take part, where other threads of the block do not come by: those of a
+        warp role. Boxes that may reduce at the same time need arrays and barriers of their own.
     """
 
     name: str
@@ -81,17 +90,25 @@ class BlockReduce(Stmt):
     dtype: DataType
     axes: tuple[Axis, ...]
     scratch: str
+    box: ThreadBox | None = None
 
     def __post_init__(self) -> None:
         if not self.axes or len(set(self.axes)) != len(self.axes) or {*self.axes} - {*"xyz"}:
             raise VerifyError(
                 f"BlockReduce of {self.name}: axes {self.axes}; needs distinct x, y or z"
             )
+        if self.box is not None and not (
+            1 <= self.box.barrier <= 15 and self.box.threads and self.box.threads % WARP == 0
+        ):
+            raise VerifyError(
+                f"BlockReduce of {self.name}: {self.box.threads} threads meet at barrier "
+                f"{self.box.barrier}; needs whole warps of {WARP} and a barrier from 1 to 15"
+            )
 
     @staticmethod
-    def scratch_numel(block: tuple[Expr, Expr, Expr], axes: tuple[Axis, ...]) -> int:
-        """Return the elements of scratch a block needs: one per warp if rows are whole warps."""
-        x, y, z = (e.value if isinstance(e, Const) else None for e in block)
+    def scratch_numel(extents: tuple[Expr, Expr, Expr], axes: tuple[Axis, ...]) -> int:
+        """Return the elements of scratch threads need: one per warp if rows are whole warps."""
+        x, y, z = (e.value if isinstance(e, Const) else None for e in extents)
         if x is None or y is None or z is None:
             return MAX_THREADS
         threads = x * y * z
@@ -104,13 +121,21 @@ class BlockReduce(Stmt):
             "scratch": self.scratch,
             "axes": ", ".join(str(axis in self.axes).lower() for axis in "xyz"),
             "combine": combine_to_c(self.op, self.dtype),
+            "extents": "block_x, block_y, block_z" if self.box is None else _box_to_c(self.box),
         }
+
+    def extents(self, block: tuple[Expr, Expr, Expr]) -> tuple[Expr, Expr, Expr]:
+        """Return how many threads take part along x, y and z in a kernel of blocks `block`."""
+        if self.box is None:
+            return block
+        x, y, z = (Const(extent) for extent in self.box.extents)
+        return x, y, z
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
         combine = BY_REDUCTION[self.op].numpy
         axes = ("x" in self.axes, "y" in self.axes, "z" in self.axes)
-        yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch)
+        yield from block_allreduce(m, agent, self.name, combine, axes, self.scratch, self.box)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,24 @@ __device__ __forceinline__ T warp_allreduce(T v, Op op) {
   return v;
 }
 
-// All-reduce over the threads of a block that differ only along the chosen axes. Rows of whole
-// warps are reduced by shuffles first, then one value per warp meets in `scratch`; other shapes
-// put one value per thread there.
-template <bool along_x, bool along_y, bool along_z, class T, class Op>
-__device__ __forceinline__ T block_allreduce(T v, T* scratch, Op op, int block_x, int block_y, int block_z) {
+// The threads of a block that reduce together, from thread (x, y, z) on: all of them.
+struct whole_block {
+  static constexpr int x = 0, y = 0, z = 0;
+  static __device__ __forceinline__ void meet() { __syncthreads(); }
+};
+
+// All-reduce over the threads of a block, or of a box of it, that differ only along the chosen
+// axes. Rows of whole warps are reduced by shuffles first, then one value per warp meets in
+// `scratch`; other shapes put one value per thread there.
+template <bool along_x, bool along_y, bool along_z, class T, class Op, class Box = whole_block>
+__device__ __forceinline__ T block_allreduce(T v, T* scratch, Op op, int block_x, int block_y, int block_z, Box = {}) {
   const bool by_warp = along_x && block_x % 32 == 0;
   const int lanes = by_warp ? 32 : 1;
   if (by_warp) v = warp_allreduce<32>(v, op);
   const int row = block_x / lanes, plane = row * block_y;  // exchange slots per row and per plane
-  const int x = threadIdx.x / lanes, y = threadIdx.y, z = threadIdx.z;
-  if (threadIdx.x % lanes == 0) scratch[x + row * y + plane * z] = v;
-  __syncthreads();
+  const int x = (threadIdx.x - Box::x) / lanes, y = threadIdx.y - Box::y, z = threadIdx.z - Box::z;
+  if ((threadIdx.x - Box::x) % lanes == 0) scratch[x + row * y + plane * z] = v;
+  Box::meet();
   const int x0 = along_x ? 0 : x, x1 = along_x ? row : x + 1;
   const int y0 = along_y ? 0 : y, y1 = along_y ? block_y : y + 1;
   const int z0 = along_z ? 0 : z, z1 = along_z ? block_z : z + 1;
@@ -46,7 +52,7 @@ __device__ __forceinline__ T block_allreduce(T v, T* scratch, Op op, int block_x
 #pragma unroll 4
       for (int i = x0; i < x1; ++i)
         if (i != x0 || j != y0 || k != z0) v = op(v, scratch[i + row * j + plane * k]);
-  __syncthreads();  // scratch may be written again
+  Box::meet();  // scratch may be written again
   return v;
 }
 
