@@ -37,6 +37,12 @@ def fallback_text(
 ) -> str:
     """Return what was found, what it costs and what to do."""
     obstacle, view = fallback.obstacle, views.get(fallback.source)
+    if fallback.is_store:
+        return (
+            f"{fallback.tensor}: threads store it, element by element, and not TMA, because "
+            f"{obstacle.text(values)}. Results are the same, but stores are slower; "
+            f"{obstacle.cure}, or store it yourself with LoadStoreOpType.set"
+        )
     found = "" if view is None else f" ({_seen(view)})"
     return (
         f"{fallback.tensor}: threads copy it, element by element, and not TMA, because "

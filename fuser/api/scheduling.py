@@ -20,6 +20,7 @@ from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 from fuser.schedule.propagate import NO_FACTS
 from fuser.schedule.schedule import TensorSchedule
+from fuser.schedule.stores import stored_tiles
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -226,11 +227,17 @@ class Scheduling:
     def cache_before(self, op_type: LoadStoreOpType = LoadStoreOpType.set) -> Self:
         """Compute this tensor into a new one first, and copy; return the new tensor.
 
+        By `tma` or `bulk` the copy engine stores an output out of a cache in shared memory.
+
         rewrite::
 
             y = relu(x)   ->   y_cache = relu(x); y = set(y_cache)
         """
         _check_load(op_type, "cache_before")
+        if op_type.is_async_proxy and not self.fd.hand.is_output(self.name):
+            raise ScheduleError(
+                f"cache_before: {op_type.name} copies store outputs, and it is none; set is needed"
+            )
         return self._adopted(stage.cache_before(self.fd.hand, self.name, op_type))
 
     @_directive
@@ -258,12 +265,17 @@ class Scheduling:
         serial ones left of it (warp-specialised). `prefetch_distance` is one less than the stages
         when left out; negative ones count from the number of stages.
 
+        Of a tile that the copy engine stores, trip l of all loops left of the position writes stage
+        ``l % S`` while up to S - 1 stores still read theirs.
+
         rewrite::
 
             for l: tile = load(l); use(tile)
             ->  for l: tile[(l + P) % S] = load(l + P); use(tile[l % S])
         """
         ts = self.fd.hand.entry(self.name)
+        if self._is_stored_out_of(ts):
+            return self._stage(ts, number_of_stages, prefetch_distance, type)
         if self.fd.hand.graph.value(self.name).op != "set":
             raise ScheduleError(
                 f"circular_buffer: defined by {self.fd.hand.graph.value(self.name).op}; needed a "
@@ -280,6 +292,30 @@ class Scheduling:
                 f"circular_buffer: stage_slice_position {at}; needed 1 to {ts.position}, the "
                 "compute-at position"
             )
+
+    def _is_stored_out_of(self, ts: TensorSchedule) -> bool:
+        """Whether threads fill this tensor for the copy engine to store."""
+        hand = self.fd.hand
+        return (
+            not ts.load.is_async_proxy
+            and self.name in stored_tiles(hand.graph, hand.tensors).values()
+        )
+
+    def _stage(
+        self, ts: TensorSchedule, stages: int, prefetch: int | None, type: CircularBufferType
+    ) -> None:
+        """Set the stages of a tile that is stored: stores end in order, nothing is fetched."""
+        if prefetch is not None or type != Pipelined():
+            raise ScheduleError(
+                f"circular_buffer: prefetch distance {prefetch} and {type} of a tile that the copy "
+                "engine stores; it has stages only"
+            )
+        CircularBuffer(stages, 0)
+        if ts.position == 0 and stages > 1:
+            raise ScheduleError(
+                "circular_buffer: compute-at position 0; inline it inside the loop first"
+            )
+        ts.staging = stages
 
     # ---- compute position ------------------------------------------------------------------
 
@@ -387,7 +423,7 @@ class Axis:
 
 def _check_load(op_type: LoadStoreOpType, what: str) -> None:
     if op_type is LoadStoreOpType.load_matrix or (
-        what == "cache_before" and op_type is not LoadStoreOpType.set
+        what == "cache_before" and op_type is LoadStoreOpType.cp_async
     ):
         raise ScheduleError(f"{what}: {op_type.name} copies are not generated; set is needed")
 

@@ -48,6 +48,56 @@ def ring_map(
     return fd
 
 
+def ring_store(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+) -> FusionDefinition:
+    """``y = x * 2 + 1``: a ring of loads, and as many stages of tiles that the engine stores."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True])
+        y = x * 2.0 + 1.0
+        fd.add_output(y)
+    cache, out = _cached(x, load), y.cache_before(load)
+    out.set_memory_type(MemoryType.shared)
+    _share(out, 0, tile, threads)
+    for t in (y, cache):
+        _tiled(t, 0, tile, threads, load, DataType.Float)
+    out.inline_at(y, 1)
+    out.circular_buffer(stages)
+    cache.inline_at(out, 1)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
+def ring_copy(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+) -> FusionDefinition:
+    """``y = x``, ``z = x * 2``: stores out of the stage of loads, which threads read too."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=[True])
+        y, z = fd.ops.set(x), x * 2.0
+        fd.add_output(y)
+        fd.add_output(z)
+    cache = _cached(x, load)
+    _share(z, 0, tile, threads)
+    for t in (y, cache):
+        _tiled(t, 0, tile, threads, load, DataType.Float)
+    through = y.cache_before(load)
+    through.inline_at(y)
+    cache.inline_at(z, 1)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
 def ring_rows(
     load: LoadStoreOpType,
     stages: int,

@@ -77,12 +77,19 @@ Param: TypeAlias = TensorParam | ScalarParam | SizeParam | TensorMapParam
 
 @dataclass(frozen=True, slots=True)
 class SharedArray:
-    """`numel` elements of static shared memory, one copy per block."""
+    """`numel` elements of static shared memory, one copy per block.
+
+    Attributes
+    ----------
+    stages
+        Equal parts that hold successive trips.
+    """
 
     name: str
     dtype: DataType
     numel: int
     align_bytes: int = 16
+    stages: int = 1
 
     @property
     def nbytes(self) -> int:

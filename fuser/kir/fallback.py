@@ -10,7 +10,7 @@ from fuser.core.expr import Expr, evaluate, variables
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why the copy engine cannot load a tensor.
+    """Why the copy engine cannot load or store a tensor.
 
     Attributes
     ----------
@@ -42,12 +42,18 @@ class Fallback:
     Attributes
     ----------
     tensor, source
-        The copy and the global tensor that it is made of.
+        The copy and the global tensor that it is made of; of a store both are the output.
     """
 
     tensor: str
     source: str
     obstacle: Obstacle
 
+    @property
+    def is_store(self) -> bool:
+        """Whether it is an output that is stored."""
+        return self.tensor == self.source
+
     def __str__(self) -> str:
-        return f"{self.tensor}: copied by threads, not TMA: {self.obstacle.text()}"
+        way = "stored" if self.is_store else "copied"
+        return f"{self.tensor}: {way} by threads, not TMA: {self.obstacle.text()}"

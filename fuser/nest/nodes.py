@@ -182,14 +182,70 @@ class WarpRoles:
     serves: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Outputs that the copy engine stores in the same trip.
+
+    Attributes
+    ----------
+    stores
+        Each output with the tile in shared memory that it is a copy of.
+    stages
+        Stages of the tiles; 0: the stages are those of a ring of loads.
+    """
+
+    stores: tuple[tuple[str, str], ...]
+    stages: int
+
+    @property
+    def outputs(self) -> str:
+        """Names of the outputs, for texts."""
+        return ", ".join(output for output, _ in self.stores)
+
+    @property
+    def tiles(self) -> str:
+        """Names of the tiles, for texts."""
+        return ", ".join(dict.fromkeys(tile for _, tile in self.stores))
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Wait until the stores of the stage's previous trip have read it.
+
+    Attributes
+    ----------
+    pending
+        Trips behind that one whose stores need not have read yet.
+    """
+
+    outlet: Outlet
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Show the tiles to the copy engine and issue their stores."""
+
+    outlet: Outlet
+    body: tuple[NestNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until all stores have read their tiles: others fill them, or the block ends."""
+
+    outlets: tuple[Outlet, ...]
+
+
+StoreVerb: TypeAlias = Reuse | Emit | Drain
 RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release | TakeTurn | PassTurn
-NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | Group | WarpRoles
+NestNode: TypeAlias = Loop | Compute | Allocate | Sync | RingVerb | StoreVerb | Group | WarpRoles
 
 
 def children(node: NestNode) -> tuple[tuple[NestNode, ...], ...]:
     """Return the bodies nested in a node."""
     match node:
-        case Loop(body=body) | Fill(body=body) | Group(body=body):
+        case Loop(body=body) | Fill(body=body) | Group(body=body) | Emit(body=body):
             return (body,)
         case WarpRoles(producer=producer, consumer=consumer):
             return producer, consumer

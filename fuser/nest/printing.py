@@ -9,6 +9,8 @@ from fuser.nest.nodes import (
     Allocate,
     Await,
     Compute,
+    Drain,
+    Emit,
     Fill,
     Group,
     InitRing,
@@ -18,8 +20,10 @@ from fuser.nest.nodes import (
     NestNode,
     PassTurn,
     Release,
+    Reuse,
     Ring,
     RingVerb,
+    StoreVerb,
     Sync,
     TakeTurn,
     WarpRoles,
@@ -66,8 +70,22 @@ def line(node: NestNode) -> str:
             return f"each group of the consumer of {ring.name}:"
         case WarpRoles(ring):
             return f"warp roles of {ring.name}:"
+        case Reuse() | Emit() | Drain():
+            return store_verb(node)
         case _:
             return verb(node)
+
+
+def store_verb(node: StoreVerb) -> str:
+    """Return a verb of stores by the copy engine with what it is for."""
+    match node:
+        case Reuse(outlet, pending):
+            return f"reuse {outlet.tiles}  # until its stores have read, {pending} pending"
+        case Emit(outlet):
+            return f"emit {outlet.outputs}  # stores out of {outlet.tiles}"
+        case Drain(outlets):
+            names = ", ".join(outlet.outputs for outlet in outlets)
+            return f"drain {names}  # until all stores have read"
 
 
 def verb(node: RingVerb) -> str:

@@ -19,7 +19,7 @@ from fuser.schedule.schedule import TensorSchedule
 Coords = tuple[Expr, ...]
 
 COPY_ALIGN = 128
-"""Elements to whose multiples stages written by the copy engine are rounded up."""
+"""Elements to whose multiples stages that the copy engine meets are rounded up."""
 
 
 def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
 def slot_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
     """Return the elements of one stage; raise `ScheduleError` unless constant.
 
-    Stages that the copy engine writes begin at multiples of 128 elements, hence of 128 bytes.
+    Stages that the copy engine meets begin at multiples of 128 elements, hence of 128 bytes.
     """
     size = 1
     for j in buffer_axes(ts):
@@ -53,13 +53,12 @@ def slot_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
                 "constant extent is needed right of the compute-at position"
             )
         size *= extent.value
-    return -(-size // COPY_ALIGN) * COPY_ALIGN if ts.load.is_async_proxy else size
+    return -(-size // COPY_ALIGN) * COPY_ALIGN if ts.meets_engine else size
 
 
 def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
     """Return the elements of the buffer, all stages together; raise unless constant."""
-    stages = 1 if ts.circular is None else ts.circular.stages
-    return slot_size(tensor, ts, facts) * stages
+    return slot_size(tensor, ts, facts) * ts.stages
 
 
 def slot_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
@@ -100,9 +99,9 @@ def owners_of(ts: TensorSchedule, loops: Coords, facts: Facts) -> tuple[Expr, in
 def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
     """Return the element index in the buffer for given loop indices."""
     index = slot_index(ts, loops, facts)
-    if ts.circular is None or ts.circular.stages == 1:
+    if ts.stages == 1:
         return index
-    stage = stage_of(ts.circular.stages, trip_of(ts, loops), *owners_of(ts, loops, facts))
+    stage = stage_of(ts.stages, trip_of(ts, loops), *owners_of(ts, loops, facts))
     return simplify(stage * slot_size("ring", ts, facts) + index, facts)
 
 

@@ -23,25 +23,27 @@ def check_shared(kernel: Kernel, schedule: Schedule) -> None:
     text = f"{needed} bytes of shared memory; {available} are available to a block"
     if not rings:
         raise ScheduleError(f"{', '.join(sorted(nbytes))}: {text}")
-    buffer, names = max(rings.items(), key=lambda item: sum(nbytes[name] for name in item[1]))
-    stage = sum(nbytes[name] for name in names) // buffer.stages
-    fits = stages_that_fit(stage, buffer.stages, needed, available)
+    names = max(rings.values(), key=lambda names: sum(nbytes[name] for name in names))
+    stages = schedule.tensors[names[0]].stages
+    stage = sum(nbytes[name] for name in names) // stages
+    fits = stages_that_fit(stage, stages, needed, available)
     some = f"{fits} stage fits" if fits == 1 else f"{fits} stages fit"
     advice = some if fits else "not one stage fits, so smaller tiles are needed"
     raise ScheduleError(
-        f"{', '.join(names)}: circular-buffered with {buffer.stages} stages of {stage} bytes, in "
+        f"{', '.join(names)}: circular-buffered with {stages} stages of {stage} bytes, in "
         f"all {text}, where {advice}"
     )
 
 
 def rings_of(
     schedule: Schedule, nbytes: Mapping[str, int]
-) -> dict[CircularBuffer, tuple[str, ...]]:
-    """Return the shared tensors that are circular-buffered alike."""
-    found: dict[CircularBuffer, tuple[str, ...]] = {}
+) -> dict[CircularBuffer | int, tuple[str, ...]]:
+    """Return the shared tensors that have stages alike, by directive, stored tiles by number."""
+    found: dict[CircularBuffer | int, tuple[str, ...]] = {}
     for name, ts in schedule.tensors.items():
-        if ts.circular is not None and name in nbytes:
-            found[ts.circular] = (*found.get(ts.circular, ()), name)
+        kind = ts.circular or ts.staging
+        if kind and name in nbytes:
+            found[kind] = (*found.get(kind, ()), name)
     return found
 
 

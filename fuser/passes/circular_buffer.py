@@ -67,7 +67,7 @@ class CircularBuffers:
         once = frozenset(
             name
             for name, ts in nest.schedule.tensors.items()
-            if ts.circular is None and ts.load is not LoadStoreOpType.set
+            if ts.circular is None and ts.load is not LoadStoreOpType.set and not ts.is_stored
         )
         if not buffered and not once:
             return nest

@@ -1,4 +1,4 @@
-"""Plan the copy of one box of a global tensor into its stage, by the copy engine or by threads.
+"""Plan the copy of one box between global and shared memory, by the copy engine or by threads.
 
 A plan is written over ``a0, a1, ...``, the indices of the tensor's loop axes, so that it can be
 made before the loops exist. What the copy engine cannot do in this shape class (an address that is
@@ -46,6 +46,8 @@ from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
 UNIT_BYTES = 16
+TILE_BYTES = 128
+"""Boxes of a tensor map begin at such addresses of shared memory."""
 DENSE = "pass a contiguous array"
 WHOLE = "pad rows to a multiple of 16 bytes"
 Engine: TypeAlias = Literal["bulk", "tensor", "threads"]
@@ -65,9 +67,12 @@ class CopyPlan:
         Where there is anything to copy; over the axes that the copy does not cover. Of a thread
         copy, over all axes.
     source
-        Element offset of the box's first element; of a thread copy, of the element.
+        Element offset in the global tensor of the box's first element; of a thread copy, of the
+        element.
+    tile
+        Of a store, the same in shared memory, all stages counted.
     nbytes
-        Bytes that arrive on the barrier.
+        Bytes of the box; of a load, those that arrive on the barrier.
     coords
         Coordinates in the tensor map, innermost first.
     obstacle
@@ -80,6 +85,7 @@ class CopyPlan:
     axes: tuple[int, ...]
     guard: Expr
     source: Expr
+    tile: Expr = ZERO
     nbytes: Expr = ZERO
     map: TensorMapParam | None = None
     coords: tuple[Expr, ...] = ()
@@ -94,43 +100,87 @@ def axis_vars(ts: TensorSchedule) -> tuple[Expr, ...]:
 
 def plan_copy(state: Lowering, name: str) -> CopyPlan:
     """Return how the boxes of a tensor loaded by ``tma`` or ``bulk`` are copied."""
-    return _Planner.of(state, name).plan()
+    planner = planner_of(state, name)
+    planner.check_trailing()
+    planner.require_one_issuer()
+    return planner.plan()
+
+
+def planner_of(state: Lowering, name: str) -> Planner:
+    """Return the planner of a load: derive coordinates and guard over the axis variables."""
+    ts = state.nest.schedule.tensors[name]
+    (source,) = state.nest.graph.operand_names(name)
+    facts = axis_facts(state, ts)
+    loops = axis_vars(ts)
+    axes = tuple(j for j in buffer_axes(ts) if ts.domain.loop[j].parallel is ParallelType.tma)
+    root, inside = ts.domain.backward(loops, facts)
+    env = {f"r{i}": e for i, e in enumerate(root)}
+    coords = tuple(simplify(substitute(c, env), facts) for c in ts.coords)
+    return Planner(
+        name, source, ts, state.layouts[source], facts, axes, coords, guard_of(inside, facts),
+        slot_index(ts, loops, facts), state,
+    )  # fmt: skip
+
+
+def axis_facts(state: Lowering, ts: TensorSchedule) -> Facts:
+    """Return what is known of the axis variables of a tensor."""
+    facts = state.nest.facts
+    for j, axis in enumerate(ts.domain.loop):
+        facts = facts.with_range(f"a{j}", simplify(axis.extent, state.nest.facts))
+    return facts
+
+
+def digits_of(
+    ts: TensorSchedule, axes: tuple[int, ...], e: Expr, facts: Facts
+) -> tuple[dict[int, Expr], int]:
+    """Return ``(index of each axis of a box, number of elements)`` for element number `e`."""
+    numel = 1
+    digits: dict[int, Expr] = {}
+    for j in reversed(axes):
+        extent = simplify(ts.domain.loop[j].extent, facts)
+        assert isinstance(extent, Const)
+        digits[j] = (e // numel) % extent
+        numel *= extent.value
+    return digits, numel
 
 
 @dataclass(frozen=True, slots=True)
-class _Planner:
+class Planner:
+    """Plans one box, for loads and stores alike.
+
+    Attributes
+    ----------
+    name, ts
+        The tensor that has axes bound to tma: the tile of a load, the output of a store.
+    outside, layout
+        The tensor in global memory.
+    axes
+        Axes bound to tma, slowest varying first.
+    coords, inside
+        Coordinates in the global tensor of the element at the axis variables, and whether there is
+        one.
+    tile
+        Where that element lies in shared memory.
+    """
+
     name: str
-    source: str
+    outside: str
     ts: TensorSchedule
     layout: Layout
     facts: Facts
     axes: tuple[int, ...]
     coords: tuple[Expr, ...]
     inside: Expr
+    tile: Expr
     state: Lowering
 
-    @staticmethod
-    def of(state: Lowering, name: str) -> _Planner:
-        """Derive coordinates and guard of a tensor over its axis variables."""
-        ts = state.nest.schedule.tensors[name]
-        (source,) = state.nest.graph.operand_names(name)
-        facts = state.nest.facts
-        loops = axis_vars(ts)
-        for j, axis in enumerate(ts.domain.loop):
-            facts = facts.with_range(f"a{j}", simplify(axis.extent, state.nest.facts))
-        axes = tuple(j for j in buffer_axes(ts) if ts.domain.loop[j].parallel is ParallelType.tma)
-        if not axes:
+    def __post_init__(self) -> None:
+        if not self.axes:
+            way = "stored" if self.ts.is_stored else "loaded"
             raise ScheduleError(
-                f"{name}: loaded by {ts.load.name}, and none of its axes is bound to "
+                f"{self.name}: {way} by {self.ts.load.name}, and none of its axes is bound to "
                 "ParallelType.tma; bind the axes of the box"
             )
-        root, inside = ts.domain.backward(loops, facts)
-        env = {f"r{i}": e for i, e in enumerate(root)}
-        coords = tuple(simplify(substitute(c, env), facts) for c in ts.coords)
-        return _Planner(
-            name, source, ts, state.layouts[source], facts, axes, coords,
-            guard_of(inside, facts), state,
-        )  # fmt: skip
 
     @property
     def itemsize(self) -> int:
@@ -155,23 +205,25 @@ class _Planner:
         """Return `e` at the first element of the box."""
         return simplify(substitute(e, {f"a{j}": ZERO for j in self.axes}), self.facts)
 
-    def plan(self) -> CopyPlan:
-        """Return the plan of the engine asked for, or of the threads."""
+    def check_trailing(self) -> None:
+        """Raise unless the box of a load is one piece of its buffer."""
         trailing = buffer_axes(self.ts)[-len(self.axes) :]
         if set(trailing) != set(self.axes):
             raise ScheduleError(
                 f"{self.name}: the axes bound to tma are not the innermost ones of its buffer; "
                 "a box lies in one piece"
             )
-        self.require_one_issuer()
+
+    def plan(self) -> CopyPlan:
+        """Return the plan of the engine asked for, or of the threads."""
         try:
             return self.by_engine()
-        except _ObstacleError as error:
+        except ObstacleError as error:
             self.require_curable(error.obstacle)
             return self.threads(error.obstacle)
 
     def by_engine(self) -> CopyPlan:
-        """Return the plan of the engine asked for; raise `_ObstacleError` where it cannot."""
+        """Return the plan of the engine asked for; raise `ObstacleError` where it cannot."""
         return self.bulk() if self.ts.load is LoadStoreOpType.bulk else self.tensor()
 
     def require_one_issuer(self) -> None:
@@ -196,13 +248,15 @@ class _Planner:
             )
             try:
                 replace(self, layout=layout, facts=facts).by_engine()
-            except _ObstacleError:
+            except ObstacleError:
                 continue
             return
+        way, other = "loaded", "load it by LoadStoreOpType.set or cp_async"
+        if self.ts.is_stored:
+            way, other = "stored", "store it by LoadStoreOpType.set"
         raise ScheduleError(
-            f"{self.name}: loaded by {self.ts.load.name}, and {obstacle.text()}; no sizes or "
-            f"address of {self.source} mend that: change the schedule, or load it by "
-            "LoadStoreOpType.set or cp_async"
+            f"{self.name}: {way} by {self.ts.load.name}, and {obstacle.text()}; no sizes or "
+            f"address of {self.outside} mend that: change the schedule, or {other}"
         )
 
     def best_strides(self) -> tuple[tuple[Expr, ...], ...]:
@@ -211,7 +265,7 @@ class _Planner:
         These are rows without gaps, and rows that begin at multiples of 16 elements where the
         definition does not promise that there are no gaps.
         """
-        shape, attrs = self.layout.shape, self.state.nest.graph.value(self.source).attrs
+        shape, attrs = self.layout.shape, self.state.nest.graph.value(self.outside).attrs
         order: tuple[int, ...] = tuple(range(len(shape)))
         promised: tuple[bool | None, ...] = (True,) * len(shape)
         if isinstance(attrs, InputAttrs):
@@ -222,14 +276,23 @@ class _Planner:
             if promised[d] is None or shape[d] == ONE:
                 continue
             free = not promised[d] and steps[1] != ONE
-            dense[d], padded[d] = steps[0], stride_var(self.source, d) if free else steps[1]
+            dense[d], padded[d] = steps[0], stride_var(self.outside, d) if free else steps[1]
             steps = dense[d] * shape[d], padded[d] * shape[d]
         return tuple(dense), tuple(padded)
 
     def threads(self, obstacle: Obstacle) -> CopyPlan:
         """Return the plan by which all threads copy element by element."""
         address = simplify(self.layout.address(self.coords), self.facts)
-        return CopyPlan("threads", self.axes, self.inside, address, obstacle=obstacle)
+        return CopyPlan("threads", self.axes, self.inside, address, self.tile, obstacle=obstacle)
+
+    def require_tile_aligned(self) -> None:
+        """Raise unless every box begins where a tensor map can address shared memory."""
+        if not is_multiple(self.at_origin(self.tile) * self.itemsize, TILE_BYTES, self.facts):
+            raise ScheduleError(
+                f"{self.name}: its boxes have {prod(self.extents) * self.itemsize} bytes, and "
+                "several lie behind each other in shared memory; needed a multiple of "
+                f"{TILE_BYTES}"
+            )
 
     # ---- contiguous bytes ------------------------------------------------------------------
 
@@ -237,15 +300,17 @@ class _Planner:
         """Plan ``cp.async.bulk``: the box is contiguous on both sides, in multiples of 16 bytes."""
         address = simplify(self.layout.address(self.coords), self.facts)
         first = self.at_origin(address)
-        slot = slot_index(self.ts, axis_vars(self.ts), self.facts)
-        step = simplify(slot - self.at_origin(slot), self.facts)
+        step = simplify(self.tile - self.at_origin(self.tile), self.facts)
         if not prove_equal(address - first, step, self.facts):
-            raise _ObstacleError(f"a box of {self.source} has gaps", cure=DENSE)
+            raise ObstacleError(f"a box of {self.outside} has gaps", cure=DENSE)
         self.require_multiple(first, "the offset of a box")
+        if not is_multiple(self.at_origin(self.tile) * self.itemsize, UNIT_BYTES, self.facts):
+            raise ObstacleError("its boxes are no multiples of 16 bytes", cure=WHOLE)
         self.require_aligned()
         numel, guard = self.clipped(step)
         self.require_multiple(numel, "the length of a box")
-        return CopyPlan("bulk", self.axes, guard, first, numel * self.itemsize)
+        tile = self.at_origin(self.tile)
+        return CopyPlan("bulk", self.axes, guard, first, tile, numel * self.itemsize)
 
     def clipped(self, step: Expr) -> tuple[Expr, Expr]:
         """Return ``(elements of the box inside the tensor, guard that there are any)``."""
@@ -257,11 +322,11 @@ class _Planner:
                 guards.append(term)
                 continue
             if not (isinstance(term, BinOp) and term.op == "<"):
-                raise _ObstacleError(f"a box ends where {term} does", cure=WHOLE)
+                raise ObstacleError(f"a box ends where {term} does", cure=WHOLE)
             first = self.at_origin(term.lhs)
             if not prove_equal(term.lhs - first, step, self.facts):
-                raise _ObstacleError(
-                    f"the part of a box that is inside {self.source} has gaps", cure=WHOLE
+                raise ObstacleError(
+                    f"the part of a box that is inside {self.outside} has gaps", cure=WHOLE
                 )
             rest = simplify(term.rhs - first, self.facts)
             numel = minimum(numel, rest)
@@ -277,17 +342,17 @@ class _Planner:
             return
         nbytes = simplify(elems * self.itemsize, self.facts)
         if variables(nbytes) & self.facts.ranges.keys():
-            raise _ObstacleError(
-                f"{what} of {self.source} is not always a multiple of {UNIT_BYTES} bytes",
+            raise ObstacleError(
+                f"{what} of {self.outside} is not always a multiple of {UNIT_BYTES} bytes",
                 cure=WHOLE,
             )
-        raise _ObstacleError(f"{what} of {self.source}", nbytes, WHOLE)
+        raise ObstacleError(f"{what} of {self.outside}", nbytes, WHOLE)
 
     def require_aligned(self) -> None:
         """Raise unless the tensor begins at a multiple of 16 bytes."""
         if self.layout.aligned_bytes < UNIT_BYTES:
-            raise _ObstacleError(
-                f"{self.source} begins at a multiple of {self.layout.aligned_bytes} bytes only",
+            raise ObstacleError(
+                f"{self.outside} begins at a multiple of {self.layout.aligned_bytes} bytes only",
                 cure=f"pass an array that begins at a multiple of {UNIT_BYTES} bytes",
             )
 
@@ -297,8 +362,8 @@ class _Planner:
         """Plan ``cp.async.bulk.tensor``: a coordinate moves with one axis of the box at most."""
         self.require_aligned()
         if self.layout.far:
-            raise _ObstacleError(
-                f"{self.source} has an extent of more than {MAX_COORDINATE} elements, which the "
+            raise ObstacleError(
+                f"{self.outside} has an extent of more than {MAX_COORDINATE} elements, which the "
                 "coordinates of a box cannot name",
                 cure="pass a part of it at a time",
             )
@@ -308,14 +373,14 @@ class _Planner:
         inner = list(reversed(kept)) or [len(self.coords) - 1]
         strides = [self.layout.strides[d] for d in inner]
         if strides[0] != Const(1):
-            raise _ObstacleError(
-                f"{self.source} is not contiguous along its last dimension", cure=DENSE
+            raise ObstacleError(
+                f"{self.outside} is not contiguous along its last dimension", cure=DENSE
             )
         for d in inner[1:]:
             self.require_multiple(self.layout.strides[d], f"the stride of dimension {d}")
         param = TensorMapParam(
             name=f"{self.name}_map",
-            tensor=self.source,
+            tensor=self.outside,
             dtype=self.state.nest.graph.value(self.name).dtype,
             dims=tuple(self.layout.shape[d] for d in inner),
             strides_bytes=tuple(
@@ -324,15 +389,23 @@ class _Planner:
             box=tuple(1 if box[d] is None else self.extent(box[d]) for d in inner),
         )
         require_encodable(param)
+        self.require_tile_aligned()
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
         self.require_multiple(coords[0], "the innermost coordinate of a box")
-        multicast, free = shared_by_cluster(self.ts, coords, self.state.launch)
+        multicast, free = self.shared(coords)
         covered = {f"a{j}" for j in (*self.axes, *free)}
         outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         nbytes = Const(prod(self.extents) * self.itemsize)
+        tile = self.at_origin(self.tile)
         return CopyPlan(
-            "tensor", self.axes, outer, ZERO, nbytes, param, coords, multicast=multicast
+            "tensor", self.axes, outer, ZERO, tile, nbytes, param, coords, multicast=multicast
         )
+
+    def shared(self, coords: tuple[Expr, ...]) -> tuple[Multicast | None, tuple[int, ...]]:
+        """Return how a cluster shares the box of a load; each block stores its own."""
+        if self.ts.is_stored:
+            return None, ()
+        return shared_by_cluster(self.ts, coords, self.state.launch)
 
     def extent(self, axis: int | None) -> int:
         """Return the extent of a copied axis."""
@@ -345,7 +418,7 @@ class _Planner:
             return None
         if len(moving) > 1 or coefficient_of(self.coords[dim], f"a{moving[0]}", self.facts) != 1:
             raise ScheduleError(
-                f"{self.name}: dimension {dim} of {self.source} is {self.coords[dim]} inside the "
+                f"{self.name}: dimension {dim} of {self.outside} is {self.coords[dim]} inside the "
                 "box; needed one tma axis that moves it element by element"
             )
         return moving[0]
@@ -356,11 +429,11 @@ class _Planner:
         if order != list(self.axes):
             raise ScheduleError(
                 f"{self.name}: its box has axes {list(self.axes)} in shared memory and {order} in "
-                f"{self.source}; the copy engine keeps the order of the dimensions"
+                f"{self.outside}; the copy engine keeps the order of the dimensions"
             )
 
 
-class _ObstacleError(Exception):
+class ObstacleError(Exception):
     """The copy engine cannot make this copy in this shape class."""
 
     def __init__(self, what: str, nbytes: Expr | None = None, cure: str = "") -> None:

@@ -23,15 +23,18 @@ from fuser.kir.core import (
 )
 from fuser.kir.program import Buffer
 from fuser.kir.scalar import Literal
-from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For, NamedBarrier, SyncThreads
+from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For
 from fuser.nest.nodes import (
     Allocate,
     Compute,
+    Drain,
+    Emit,
     Group,
     InitRing,
     Loop,
     LoopNest,
     NestNode,
+    Reuse,
     Ring,
     Sync,
     WarpRoles,
@@ -54,6 +57,8 @@ from fuser.passes.roles import (
     lower_roles,
 )
 from fuser.passes.state import Lowering, Scope
+from fuser.passes.store_lowering import lower_store
+from fuser.passes.team import barrier
 from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
 from fuser.schedule.circular import WarpSpecialized
@@ -85,6 +90,8 @@ class NestLowering:
                 case Group():
                     ring = self.ring(node.ring)
                     stmts += lower_group(self.state, node, scope, ring, self.body)
+                case Reuse() | Emit() | Drain():
+                    stmts += lower_store(self.state, node, scope)
                 case WarpRoles():
                     ring = self.ring(node.ring)
                     stmts += lower_roles(self.state, node, scope, ring, self.body)
@@ -143,8 +150,10 @@ class NestLowering:
         dtype = self.state.storage_dtype(tensor)
         self.state.names.setdefault(tensor, 1)
         if ts.memory is MemoryType.shared:
-            align = COPY_ALIGN if ts.load.is_async_proxy else 16
-            self.state.shared.append(SharedArray(tensor, dtype, size, align))
+            align = COPY_ALIGN if ts.meets_engine else 16
+            array = SharedArray(tensor, dtype, size, align, ts.stages)
+            if array not in self.state.shared:  # a loop cloned by a pipeline declares it twice
+                self.state.shared.append(array)
             return ()
         if size == 1:
             value = self.state.nest.graph.value(tensor)
@@ -163,13 +172,6 @@ def loop_facts(loop: Loop, extent: Expr, facts: Facts) -> Facts:
             return facts.with_range(loop.var, a)  # no trip at all where `a` is negative
         case _:
             return facts.with_range(loop.var, extent)
-
-
-def barrier(why: str, scope: Scope) -> Stmt:
-    """Return a barrier of the threads that run `scope`."""
-    if scope.team is None:
-        return SyncThreads(why)
-    return NamedBarrier(scope.team.barrier, scope.team.threads, why)
 
 
 def lower_to_kernel(

@@ -18,6 +18,7 @@ from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
 from fuser.passes.names import NameIndices
+from fuser.passes.stores import EngineStores
 from fuser.passes.sync import InsertSyncs
 from fuser.passes.unswitch import Unswitch
 from fuser.schedule.schedule import Schedule
@@ -45,7 +46,7 @@ class Scheduled:
     facts: Facts
 
 
-NEST_PASSES: tuple[Pass[LoopNest], ...] = (CircularBuffers(), InsertSyncs())
+NEST_PASSES: tuple[Pass[LoopNest], ...] = (CircularBuffers(), EngineStores(), InsertSyncs())
 KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), Unswitch(), NameIndices())
 
 

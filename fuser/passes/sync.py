@@ -12,12 +12,14 @@ from typing import ClassVar
 from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import (
     Compute,
+    Emit,
     Group,
     InitRing,
     InvalRing,
     Loop,
     LoopNest,
     NestNode,
+    Reuse,
     Sync,
     WarpRoles,
 )
@@ -86,6 +88,9 @@ class _Inserter:
         """Return a node with barriers inserted inside it; `pending` becomes its final state."""
         if isinstance(node, InitRing | InvalRing):
             pending.clear()  # each holds a barrier of the block
+            return node
+        if isinstance(node, Reuse | Emit) and node.outlet.stages:
+            pending.clear()  # its own barrier orders all there is
             return node
         if not isinstance(node, Loop):
             reads, writes = self.touched(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fuser.core.expr import ZERO, Const, Expr, Var, substitute
+from fuser.core.expr import ZERO, Const, Var, substitute
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt
@@ -13,7 +13,7 @@ from fuser.kir.scalar import Element
 from fuser.kir.stmts import For, Store
 from fuser.nest.nodes import Compute, Loop, NestNode
 from fuser.passes.buffers import buffer_index
-from fuser.passes.copies import CopyPlan
+from fuser.passes.copies import CopyPlan, digits_of
 from fuser.passes.guards import guarded
 from fuser.passes.state import Lowering, Scope
 from fuser.schedule.kinds import ParallelType
@@ -50,14 +50,8 @@ def copy_by_threads(
     name, graph = node.tensor, state.nest.graph
     ts = state.nest.schedule.tensors[name]
     (source,) = graph.operand_names(name)
-    numel = 1
-    digits: dict[int, Expr] = {}
     e = Var(state.fresh("e"))
-    for j in reversed(plan.axes):
-        extent = simplify(ts.domain.loop[j].extent, scope.facts)
-        assert isinstance(extent, Const)
-        digits[j] = (e // numel) % extent
-        numel *= extent.value
+    digits, numel = digits_of(ts, plan.axes, e, scope.facts)
     facts = scope.facts.with_range(e.name, Const(numel))
     loops = tuple(digits.get(j, at) for j, at in enumerate(node.loops))
     env = {f"a{j}": at for j, at in enumerate(loops)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -16,7 +16,6 @@ from fuser.core.expr import (
     Var,
     all_of,
     conjuncts,
-    evaluate,
     less,
     substitute,
     variables,
@@ -25,6 +24,7 @@ from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
     BlockReduce,
     BulkLoad,
+    BulkStore,
     ClusterSync,
     CpAsync,
     CpAsyncArrive,
@@ -47,9 +47,11 @@ from fuser.kir.stmts import (
     SyncThreads,
     SyncWarp,
     TensorLoad,
+    TensorStore,
     VectorStore,
     WarpReduce,
 )
+from fuser.protocol.acts import ENGINE, VISIBLE, block_threads, constant_range, group_act
 from fuser.protocol.clusters import by_rank, members, placed, position
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import (
@@ -66,19 +68,19 @@ from fuser.protocol.program import (
     Program,
     Read,
 )
-from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, WAITS, Ring, bytes_of, of_group, reads
-from fuser.protocol.threads import THREADS, block_threads, thread_env
+from fuser.protocol.rings import (
+    Ring,
+    bytes_of,
+    of_group,
+    reads,
+)
+from fuser.protocol.threads import THREADS, lanes_of, own_indices, thread_env
 from fuser.protocol.values import Compiled, compile_index
 
 BLOCKS = ("bx", "by", "bz")
-LONGEST_UNROLLED = 64
 SAMPLE_COUNTS = (101, 103)
 """Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
-VISIBLE = (
-    *ARRIVALS, *WAITS, *ENGINE_LOADS, MbarrierInit, MbarrierInitFence, MbarrierInval, SyncThreads,
-    ClusterSync, NamedBarrier, BlockReduce, GridReduce,
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -263,10 +265,10 @@ class Compiler:
 
     def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile what other agents can see; everything else has no part in the protocol."""
-        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets)
+        made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets) or group_act(stmt)
         if made is not None:
             self.act(replace(made, partial=not mask.all()))
-        elif isinstance(stmt, ENGINE_LOADS):
+        elif isinstance(stmt, ENGINE):
             self.copy(stmt, lets, mask, None)
         elif isinstance(stmt, MbarrierArriveRemote):
             self.arrive_remote(stmt, lets, mask)
@@ -339,6 +341,9 @@ class Compiler:
         self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask, guard: Compiled | None
     ) -> None:
         """Compile a copy by the engine."""
+        if isinstance(stmt, BulkStore | TensorStore):
+            self.engine_store(stmt, lets, mask, guard)
+            return
         assert isinstance(stmt, BulkLoad | TensorLoad)
         nbytes, lanes = bytes_of(self.kernel, stmt), int(mask.sum())
         multicast = stmt.multicast if isinstance(stmt, TensorLoad) else None
@@ -358,6 +363,23 @@ class Compiler:
                 )
             )  # fmt: skip
 
+    def engine_store(
+        self,
+        stmt: BulkStore | TensorStore,
+        lets: Mapping[str, Expr],
+        mask: Mask,
+        guard: Compiled | None,
+    ) -> None:
+        """Compile a store by the engine: it reads its stage until it is waited for."""
+        stage = self.stage(stmt.src, stmt.src_index, lets)
+        self.note("reads", self.at(stmt.src), stage)
+        lanes = int(mask.sum())
+        self.act(
+            Act(
+                "store", self.at(stmt.src), stage, weight=lanes, guard=guard, partial=not mask.all()
+            )
+        )
+
     # ---- control flow ----------------------------------------------------------------------
 
     def loop(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
@@ -365,22 +387,12 @@ class Compiler:
         if id(loop) in self.trip_loops:
             self.trips(loop, lets, mask)
         elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
-            for value in self.constant_range(loop, lets):
+            for value in constant_range(loop, lets):
                 self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)
             self.group = None if loop.var == self.serves else self.group
         else:
             self.body(loop.body, {**lets, loop.var: Const(0)}, mask)
-
-    def constant_range(self, loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
-        """Return the values of a loop that is unrolled."""
-        bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
-        values = [e.value for e in bounds if isinstance(e, Const)]
-        if len(values) < 3:
-            raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
-        if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
-            raise Unsupported(f"loop {loop.var} over boxes runs {values}")
-        yield from range(*values)
 
     def trips(self, loop: For, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile a loop over trips."""
@@ -428,7 +440,7 @@ class Compiler:
         terms = [substitute(term, lets) for term in conjuncts(stmt.cond)]
         of_threads = [t for t in terms if variables(t) <= set(THREADS)]
         rest = all_of(*(t for t in terms if t not in of_threads))
-        taken = mask & self.lanes(all_of(*of_threads))
+        taken = mask & lanes_of(all_of(*of_threads), self.kernel, self.threads)
         if rest == TRUE:
             self.sided(stmt.body, lets, taken)
             self.sided(stmt.orelse, lets, mask & ~taken)
@@ -443,11 +455,6 @@ class Compiler:
         if taken.any():
             self.uniform(stmt, rest, lets, taken)
 
-    def lanes(self, cond: Expr) -> Mask:
-        """Return the threads that a condition on threads holds for."""
-        held = np.asarray(evaluate(cond, thread_env(self.kernel, self.threads)), np.bool_)
-        return np.broadcast_to(held, self.threads.shape)
-
     def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile one side for its lanes."""
         if body and mask.any():
@@ -457,7 +464,7 @@ class Compiler:
         """Compile a branch that all lanes of `mask` take the same way."""
         test = self.index(cond, lets)
         copies = [s for s in stmt.body if not isinstance(s, Let)]
-        if not stmt.orelse and all(isinstance(s, ENGINE_LOADS) for s in copies):
+        if not stmt.orelse and all(isinstance(s, ENGINE) for s in copies):
             known = dict(lets)
             for s in stmt.body:
                 if isinstance(s, Let):
@@ -484,11 +491,10 @@ class Compiler:
                 inside = (self.threads >= threads.start) & (self.threads < threads.stop)
                 if (mask & inside).any():
                     self.group = group if role.groups > 1 else None
-                    known = lets if self.group is None else {**lets, **self.own_indices()}
+                    known = (
+                        lets
+                        if self.group is None
+                        else {**lets, **own_indices(self.kernel, self.threads)}
+                    )
                     self.sided(role.body, known, mask & inside)
             self.serves, self.group = "", None
-
-    def own_indices(self) -> dict[str, Expr]:
-        """Return the thread indices that all threads of this agent share."""
-        found = thread_env(self.kernel, self.threads)
-        return {n: Const(int(found[n][0])) for n in THREADS[1:] if (found[n] == found[n][0]).all()}

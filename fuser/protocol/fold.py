@@ -171,7 +171,7 @@ def lower_agent(agent: Agent, bases: tuple[int, ...]) -> Agent:
     fills = tuple(n - b if n >= 0 else n for n, b in zip(agent.fills, bases, strict=True))
     reads = tuple(n - b if n >= 0 else n for n, b in zip(agent.reads, bases, strict=True))
     pending = lower_reads(agent.pending, bases) if agent.pending else ()
-    return Agent(agent.pc, agent.v, fills, reads, agent.tokens, pending, agent.step)
+    return agent._replace(fills=fills, reads=reads, pending=pending)
 
 
 def lower_flight(f: Flight, bases: tuple[int, ...]) -> Flight:

@@ -56,12 +56,24 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Machine:
-    """Successors of states."""
+    """Successors of states.
+
+    Attributes
+    ----------
+    stored
+        Ring arrays that the copy engine stores out of.
+    """
 
     model: Model
     stretches: dict[tuple[int, int, tuple[int, ...], Known], tuple[Stretch, ...]] = field(
         default_factory=dict[tuple[int, int, tuple[int, ...], Known], tuple[Stretch, ...]]
     )
+    stored: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        acts = (i for program in self.model.agents for i in program.code if isinstance(i, Act))
+        names = {act.barrier for act in acts if act.kind == "store"}
+        self.stored = frozenset(map(self.model.arrays.index, names))
 
     def initial(self) -> list[State]:
         """Return the states in which every agent is before its first act."""
@@ -109,7 +121,7 @@ class Machine:
                     reads = (*reads[:array], reads[array] + 1, *reads[array + 1 :])
                 else:
                     now = tuple(p._replace(converged=True) for p in now)
-            moved = Agent(at, v, fills, reads, agent.tokens, now, step)
+            moved = Agent(at, v, fills, reads, agent.tokens, now, step, agent.stores, agent.hidden)
             agents = (*state.agents[:a], moved, *state.agents[a + 1 :])
             here = State(agents, state.barriers, state.contents, state.flights, known)
             if step.kind in ISSUED:
@@ -207,15 +219,19 @@ class Machine:
     ) -> Step:
         """Return an act whose indices are known."""
         fault, cell = "", -1
+        writes = list[tuple[int, int]]()
         if act.kind == "sync":
             cell = hash(act.barrier)
+        elif act.kind == "store":
+            number_of = self.model.arrays.index(act.barrier)
+            writes = [(number_of, at) for at in self.cells(act.barrier, index)]
+            fault = "" if writes else f"stage {index} is outside {act.barrier}"
         elif act.barrier:
             cells = self.model.barriers[act.barrier]
             if 0 <= index < len(cells):
                 cell = cells[index]
             else:
                 fault = f"{act.barrier}[{index}] is outside its {len(cells)} barriers"
-        writes = list[tuple[int, int]]()
         for (array, _, part), stage in zip(act.writes, stages, strict=True):
             where = self.cells(array, stage)
             if not where:

@@ -13,14 +13,21 @@ from numpy.typing import NDArray
 from fuser.core.expr import Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
 from fuser.kir.stmts import Roles, SyncThreads
+from fuser.protocol.acts import block_threads
 from fuser.protocol.clusters import placed
 from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
-from fuser.protocol.rings import PERIODS, Ring, find_rings, find_trip_loops, ring_of
+from fuser.protocol.rings import (
+    PERIODS,
+    Ring,
+    find_rings,
+    find_trip_loops,
+    ring_of,
+    stored,
+)
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
-from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
 
 WARP = 32
@@ -50,12 +57,14 @@ class Analysis:
     @property
     def period(self) -> int:
         """Trips after which stages and parities repeat."""
-        return lcm(*(PERIODS * barrier.size for barrier in self.kernel.barriers), 1)
+        sizes = [barrier.size for barrier in self.kernel.barriers]
+        sizes += [self.rings[name].stages for name in stored(self.kernel)]
+        return lcm(*(PERIODS * size for size in sizes), 1)
 
 
 def analyse(kernel: Kernel) -> Analysis | None:
     """Return the pipeline of a kernel; None when it has none."""
-    if not kernel.barriers:
+    if not kernel.barriers and not stored(kernel):
         return None
     if kernel.cluster_size > MOST_BLOCKS:
         raise Unsupported(

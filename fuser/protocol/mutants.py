@@ -9,9 +9,13 @@ from typing import TypeAlias
 from fuser.core.expr import BinOp, Const, Expr, Var, substitute, variables
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
+    BulkCommit,
     BulkLoad,
+    BulkStore,
+    BulkWaitRead,
     ClusterSync,
     CpAsyncArrive,
+    FenceProxyAsync,
     For,
     If,
     Let,
@@ -28,8 +32,9 @@ from fuser.kir.stmts import (
     SyncThreads,
     SyncWarp,
     TensorLoad,
+    TensorStore,
 )
-from fuser.protocol.rings import Ring, find_rings, places, reads
+from fuser.protocol.rings import ENGINE_STORES, Ring, find_rings, places, reads, stored
 
 Body: TypeAlias = tuple[Stmt, ...]
 Edit: TypeAlias = Callable[[Body, int], Iterator[tuple[str, Body]]]
@@ -104,7 +109,15 @@ class _Maker:
 
     def edits(self) -> tuple[Edit, ...]:
         """Return all edits."""
-        return (self.drop, self.flip, self.recount, self.restage, self.move_wait, self.uncarry)
+        return (
+            self.drop,
+            self.unstore,
+            self.flip,
+            self.recount,
+            self.restage,
+            self.move_wait,
+            self.uncarry,
+        )
 
     def is_empty(self, barrier: str) -> bool:
         """Whether readers arrive on a barrier: no copy, announcement or writer does."""
@@ -152,9 +165,19 @@ class _Maker:
             case _:
                 pass
 
+    def unstore(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
+        """Leave out what a store by the copy engine needs."""
+        what: dict[type[Stmt], str] = {
+            BulkWaitRead: "store wait dropped",
+            BulkCommit: "commit dropped",
+            FenceProxyAsync: "proxy fence dropped",
+        }
+        if type(body[at]) in what:
+            yield what[type(body[at])], (*body[:at], *body[at + 1 :])
+
     def guards_ring(self, stmt: SyncThreads | NamedBarrier) -> bool:
         """Whether a barrier of threads belongs to a ring."""
-        names = {b.name.rsplit("_", 1)[0] for b in self.kernel.barriers}
+        names = {b.name.rsplit("_", 1)[0] for b in self.kernel.barriers} | stored(self.kernel)
         return any(name in stmt.why for name in names)
 
     def flip(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
@@ -175,6 +198,8 @@ class _Maker:
             case MbarrierArriveExpectTx():
                 for by in (UNIT_BYTES, -UNIT_BYTES):
                     changed.append(("bytes changed", replace(stmt, tx_bytes=stmt.tx_bytes + by)))
+            case BulkWaitRead():
+                changed.append(("groups changed", replace(stmt, pending=stmt.pending + 1)))
             case MbarrierArriveToken(expect_tx=nbytes) if nbytes is not None:
                 for by in (UNIT_BYTES, -UNIT_BYTES):
                     changed.append(("bytes changed", replace(stmt, expect_tx=nbytes + by)))
@@ -201,6 +226,11 @@ class _Maker:
                 moved = stmt.dst_index + ring.slot
                 whole = ring.slot * ring.stages
                 changed = replace(stmt, dst_index=moved % whole if ring.stages > 1 else moved)
+            case BulkStore() | TensorStore():
+                ring = self.rings[stmt.src]
+                moved = stmt.src_index + ring.slot
+                whole = ring.slot * ring.stages
+                changed = replace(stmt, src_index=moved % whole if ring.stages > 1 else moved)
             case _:
                 pass
         if changed is not None:
@@ -224,7 +254,7 @@ class _Maker:
 
     def uses(self, stmt: Stmt) -> bool:
         """Whether a statement reads or fills a stage."""
-        if isinstance(stmt, COPIES):
+        if isinstance(stmt, (*COPIES, *ENGINE_STORES)):
             return True
         return any(array in self.rings for array, _ in reads(stmt))
 

@@ -17,9 +17,11 @@ class Act:
     Attributes
     ----------
     kind
-        ``init fence inval arrive wait wait_token copy write cp_async sync end``.
+        ``init fence inval arrive wait wait_token copy write cp_async sync end``; of stores by the
+        copy engine ``store commit wait_read show``.
     barrier, index, number
-        Element of a barrier array; count, bytes or parity, by kind.
+        Element of a barrier array, of a store: stage of an array; count, bytes, parity or groups
+        that may be pending, by kind.
     weight
         Arrivals: threads that take part, times their count.
     array, stage, part

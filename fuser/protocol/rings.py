@@ -9,7 +9,11 @@ from dataclasses import dataclass, replace
 from fuser.core.expr import Const, Expr, evaluate, substitute, variables
 from fuser.kir.core import Kernel, Stmt, TensorMapParam, walk_stmts
 from fuser.kir.stmts import (
+    BulkCommit,
     BulkLoad,
+    BulkStore,
+    BulkWait,
+    BulkWaitRead,
     CpAsync,
     CpAsyncArrive,
     For,
@@ -23,6 +27,7 @@ from fuser.kir.stmts import (
     Roles,
     Store,
     TensorLoad,
+    TensorStore,
     VectorLoad,
     VectorStore,
 )
@@ -34,6 +39,9 @@ ARRIVALS = (
 )  # fmt: skip
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ENGINE_LOADS = (BulkLoad, TensorLoad)
+ENGINE_STORES = (BulkStore, TensorStore)
+GROUPS = (BulkCommit, BulkWaitRead, BulkWait)
+"""What a thread does with the stores it has issued."""
 PERIODS = 2
 """A stage and the parity of its round repeat after so many rounds."""
 
@@ -110,6 +118,9 @@ def find_rings(kernel: Kernel) -> dict[str, Ring]:
         stmt = place.stmt
         if isinstance(stmt, ENGINE_LOADS) and stmt.barrier in sizes:
             stages[stmt.dst] = sizes[stmt.barrier]
+    for array in kernel.shared:
+        if array.name in stored(kernel):
+            stages.setdefault(array.name, array.stages)
     for place in places(kernel.body):
         written = _written_by_threads(place.stmt)
         if written is None or written[0] not in numel or written[0] in stages:
@@ -125,6 +136,11 @@ def find_rings(kernel: Kernel) -> dict[str, Ring]:
         for name, count in stages.items()
         if numel[name] % count == 0
     }
+
+
+def stored(kernel: Kernel) -> frozenset[str]:
+    """Return the shared arrays that the copy engine stores out of."""
+    return frozenset(s.src for s in walk_stmts(kernel.body) if isinstance(s, ENGINE_STORES))
 
 
 def _written_by_threads(stmt: Stmt) -> tuple[str, Expr] | None:
@@ -170,7 +186,7 @@ def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
     found = set[int]()
     for place in places(kernel.body):
         place = replace(place, loops=tuple(p for p in place.loops if p.var not in serving))
-        if isinstance(place.stmt, (*ARRIVALS, *WAITS)):
+        if isinstance(place.stmt, (*ARRIVALS, *WAITS, *GROUPS)):
             found.update(id(loop) for loop in place.loops)
             continue
         for name, index in accesses(place.stmt):
@@ -188,6 +204,8 @@ def accesses(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
     """Yield memory and index of everything a statement reads or writes element by element."""
     if isinstance(stmt, ENGINE_LOADS):
         yield stmt.dst, stmt.dst_index
+    if isinstance(stmt, ENGINE_STORES):
+        yield stmt.src, stmt.src_index
     written = _written_by_threads(stmt)
     if written is not None:
         yield written

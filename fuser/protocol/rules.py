@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fuser.protocol import stores
 from fuser.protocol.errors import Violation
 from fuser.protocol.machine import Machine
 from fuser.protocol.state import (
@@ -52,6 +53,7 @@ def finished(state: State) -> bool:
 
 def check_end(m: Machine, state: State) -> None:
     """Raise `Violation` where a kernel must not end."""
+    stores.check_end(state)
     for flight in state.flights:
         if flight.writes:
             raise Violation("exit", "the block ends with a copy in flight")
@@ -167,7 +169,9 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
         case "write":
             fills = state.agents[a].fills
             trips = tuple((cell, array, fills[array]) for array, cell in step.writes)
-            return fill(state, trips, landed=True)
+            return stores.hide(m, fill(state, trips, landed=True), a, step)
+        case "store" | "commit" | "wait_read" | "show":
+            return stores.effect(m, state, a, step)
         case _:
             raise AssertionError(step.kind)
 

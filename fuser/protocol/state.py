@@ -10,6 +10,7 @@ from fuser.protocol.model import Model
 
 Write: TypeAlias = tuple[int, int, int]
 """A cell, and the array and trip that it is filled for."""
+NO_STORES: tuple[tuple[int, ...], ...] = ((),)
 
 
 class Barrier(NamedTuple):
@@ -46,7 +47,16 @@ class Step(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Where an agent is: instruction, loop variables, trips filled and read by array, tokens."""
+    """Where an agent is: instruction, loop variables, trips filled and read by array, tokens.
+
+    Attributes
+    ----------
+    stores
+        Cells that stores by the copy engine may still read, in groups: the open one, then the
+        closed ones, the latest first.
+    hidden
+        Cells that the agent has written and not shown to the copy engine.
+    """
 
     pc: int
     v: tuple[int, ...]
@@ -55,6 +65,8 @@ class Agent(NamedTuple):
     tokens: tuple[int, ...]
     pending: tuple[Pending, ...]
     step: Step
+    stores: tuple[tuple[int, ...], ...] = NO_STORES
+    hidden: tuple[int, ...] = ()
 
 
 class Flight(NamedTuple):
@@ -122,6 +134,8 @@ def fill(state: State, trips: tuple[Write, ...], *, landed: bool) -> State:
         held = contents[cell]
         if held is not None and not held.landed:
             raise Violation("WAW", "a stage is written while another copy into it is in flight")
+        if any(cell in group for a in state.agents for group in a.stores):
+            raise Violation("WAR", "a stage is written while a store out of it may still read it")
         contents[cell] = Content(array, trip, landed)
     return State(state.agents, state.barriers, tuple(contents), state.flights, state.known)
 

@@ -92,7 +92,9 @@ def _event(model: Model, event: Event, before: State) -> str:
     words = {
         "wait": "passes the wait on", "wait_token": "passes the wait on", "sync": "meet",
         "init": "initialises", "inval": "invalidates", "fence": "fences", "write": "writes",
-        "pass": "goes to the next outer trip",
+        "pass": "goes to the next outer trip", "store": "issues a store of a stage",
+        "commit": "commits its stores", "wait_read": "waits until its stores have read",
+        "show": "shows what it has written to the copy engine",
     }  # fmt: skip
     return f"{names}{trip}: {words.get(step.kind, step.kind)}{where}{why}"
 

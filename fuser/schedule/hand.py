@@ -18,6 +18,7 @@ from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 from fuser.schedule.replay import kept_part
 from fuser.schedule.schedule import Schedule, TensorSchedule, default_schedule, root_vars
 from fuser.schedule.segment import LEAVES, Segment, isolate
+from fuser.schedule.stores import stored_tiles
 
 
 @dataclass(slots=True)
@@ -167,6 +168,9 @@ class Complete:
             for name, ts in self.schedule.tensors.items()
             if not self._is_expression(name, ts)
         }
+        for tile in stored_tiles(self.part.graph, tensors).values():
+            if tile is not None:
+                tensors[tile] = replace(tensors[tile], staging=max(1, tensors[tile].staging))
         notes = ("scheduled by hand", *(_note(name, ts) for name, ts in tensors.items()))
         return replace(self.schedule, tensors=tensors, notes=notes)
 

@@ -41,6 +41,8 @@ class TensorSchedule:
         Tensor whose loops this one is computed in: several outputs of one kernel.
     circular
         The circular-buffer directive, if any.
+    staging
+        Stages of a tile that the copy engine stores out of; 0: it is no such tile.
     """
 
     domain: LoopDomain
@@ -52,6 +54,22 @@ class TensorSchedule:
     root_of: str | None = None
     same_loops_as: str | None = None
     circular: CircularBuffer | None = None
+    staging: int = 0
+
+    @property
+    def stages(self) -> int:
+        """How many trips of the tensor are in memory at once."""
+        return max(1, self.staging) if self.circular is None else self.circular.stages
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the copy engine writes the tensor to global memory."""
+        return self.memory is MemoryType.global_ and self.load.is_async_proxy
+
+    @property
+    def meets_engine(self) -> bool:
+        """Whether the copy engine writes or reads the tensor in shared memory."""
+        return not self.is_stored and (self.load.is_async_proxy or self.staging > 0)
 
     @property
     def stage_position(self) -> int:
@@ -86,8 +104,12 @@ class TensorSchedule:
 
         Pipelined: the innermost serial axis left of the compute-at position. Warp-specialised: all
         serial axes left of the stage position, so that the ring goes on across the trips of the
-        outer ones, and the axis of consumer groups.
+        outer ones, and the axis of consumer groups. So do the stages of a tile that is stored:
+        stores are waited for in the order of all trips.
         """
+        if self.staging and self.circular is None:
+            outer = self.domain.loop[: self.position]
+            return tuple(j for j, axis in enumerate(outer) if not axis.parallel.is_parallel)
         trips = tuple(
             j
             for j, axis in enumerate(self.domain.loop[: self.stage_position])

@@ -125,6 +125,12 @@ def tensor_store(m: Machine, agent: Agent, name: str, coords: tuple[Any, ...], s
     tensor = m.memories[tensor_map.tensor]
     source = _box(m, agent, src, tensor_map, own(agent))
     target, exists = _elements(m, agent, tensor_map, tensor, coords)
+    row = tensor_map.dims[0] * tensor.dtype.nbytes
+    if row % UNIT and not exists.all():
+        raise ProtocolError(
+            f"{m.where(agent)}: a box overhangs rows of {row} bytes of {tensor.name}; the engine "
+            f"writes {UNIT} bytes at a time, so needed a multiple of {UNIT}"
+        )
     _store(m, agent, m.memories[src[0]], source, tensor, target, exists)
 
 
@@ -141,10 +147,13 @@ def _store(
         raise ProtocolError(f"{m.where(agent)}: writes {dst.name}, an input of the kernel")
     groups = m.groups(agent, "bulk")
     if m.monitor is not None:
+        _require_disjoint(m, agent, dst, target, exists)
         key, time = ("bulk", agent.name), len(groups.closed) + 1
         for lane in range(len(source)):
             inside = target[lane] if exists is None else target[lane][exists[lane]]
-            m.monitor.copy(agent, src, source[lane], "read", key, time)
+            # What lies outside of the tensor is dropped, whatever the tile holds there.
+            held = source[lane] if exists is None else source[lane][exists[lane]]
+            m.monitor.copy(agent, src, held, "read", key, time)
             m.monitor.copy(agent, dst, inside, "write", key, time)
 
     def land() -> None:
@@ -156,6 +165,20 @@ def _store(
     flight = Flight(f"{m.where(agent)} of {agent.name}", land)
     groups.add(flight, agent.active())
     m.launch(flight)
+
+
+def _require_disjoint(
+    m: Machine, agent: Agent, dst: Memory, target: Ints, exists: NDArray[np.bool_] | None
+) -> None:
+    """Lanes of one warp that store at once must not store the same elements."""
+    where = target.reshape(-1) if exists is None else target[exists]
+    seen, count = np.unique(where, return_counts=True)
+    if (count > 1).any():
+        lanes = np.flatnonzero(agent.active())
+        raise ProtocolError(
+            f"{m.where(agent)}: {dst.name}[{int(seen[np.argmax(count > 1)])}] is stored by "
+            f"{int(count.max())} of {lanes.size} threads at once; one thread issues a store"
+        )
 
 
 def commit(m: Machine, agent: Agent) -> None:

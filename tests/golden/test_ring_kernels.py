@@ -19,6 +19,8 @@ CELLS = {
     "specialised_with_registers": Cell(
         "single_dim", (L.bulk,), stages=4, prefetch=3, type="ws-regs", tile=1024
     ),
+    "stored_by_consumers": Cell("store", (L.tma,), stages=2, prefetch=1, type="ws", tile=512),
+    "stored_out_of_a_ring": Cell("copy", (L.tma,), stages=3, prefetch=1),
 }
 
 

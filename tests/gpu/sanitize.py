@@ -26,7 +26,7 @@ SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
 def cells() -> list[Cell]:
     """Return a pipelined cell a base, and a warp-specialised one where that exists."""
     found: list[Cell] = []
-    for base in (*matrix.BASES, matrix.MULTICAST):
+    for base in (*matrix.BASES, *matrix.STORES, matrix.MULTICAST):
         small = replace(base, trips="S+1", edge="whole")
         for kind in ("parity-mbarrier", "ws", "ws-regs"):
             cell = replace(small, type=kind, tile=1024 if kind == "ws-regs" else 256)

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 from ring_kernels import Ring, mutant
+from rings import matrix
+from rings.cells import L, definition
 
+from fuser.api.execute import bind, program_of
 from fuser.codegen.emit import emit
 from fuser.core.dtypes import DataType
 from fuser.core.expr import ONE, ZERO, Const, Expr, Var, equal
@@ -80,6 +83,21 @@ def test_stores(store, roles):
     assert _count(r"UTMACMDFLUSH", sass) >= 1, "commit_group"
     assert _count(r"DEPBAR", sass) >= 1, "wait_group"
     assert _count(r"FENCE\.VIEW\.ASYNC", sass) >= 1
+
+
+@pytest.mark.parametrize("type_", ["parity-mbarrier", "ws", "ws-regs"])
+@pytest.mark.parametrize("base", matrix.STORES, ids=str)
+def test_schedules_with_stores(base, type_):
+    cell = replace(base, type=type_, tile=1024, edge="whole")
+    if not cell.is_legal():
+        pytest.skip("refused, see test_circular_errors.py")
+    fd, inputs = definition(cell), [*cell.inputs()]
+    (only,) = program_of(fd, bind(fd, inputs, True), True).kernels
+    sass = _sass(only)
+    assert _count(r"UBLKCP" if cell.loads == (L.bulk,) else r"UTMASTG\.[12]D", sass) >= 1
+    assert _count(r"UTMACMDFLUSH", sass) >= 1, "commit_group"
+    assert _count(r"DEPBAR", sass) >= 1, "wait_group"
+    assert _count(r"FENCE\.VIEW\.ASYNC", sass) >= (cell.family != "copy")
 
 
 def test_tokens_stay_in_registers_when_the_stage_is_constant():

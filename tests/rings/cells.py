@@ -101,15 +101,19 @@ class Cell:
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (roles and any(load not in ENGINE for load in self.loads))
-            and not (f in ("single_dim", "pointwise", "multicast") and self.hands_registers_over
-                     and self.tile < 512)  # an element a thread
-            and not (f in ("multi_dim", "reduction_outer") and self.hands_registers_over
-                     and self.tile < 1024)
-            and not (f in ("reduction_outer", "inner_persistent", "matmul")
+            and not (f in ("single_dim", "pointwise", "store", "multicast")
+                     and self.hands_registers_over and self.tile < 512)  # an element a thread
+            and not (f in ("multi_dim", "reduction_outer", "store_boxes")
+                     and self.hands_registers_over and self.tile < 1024)
+            and not (f in ("reduction_outer", "inner_persistent", "matmul", "store_boxes", "copy")
                      and self.variant is not P.serial)
             and not (self.edge != "whole" and (self.trips == "0" or f == "inner_persistent"))
             and not (f == "pointwise" and self.edge == "odd"
                      and any(load not in ENGINE for load in self.loads))  # rows of no whole vector
+            and not (f == "copy" and roles)  # nothing is bound to threads
+            and not (f == "store_alone" and (self.type != TYPES[0]
+                                             or self.prefetch != self.stages - 1))
+            and not (f in ("copy", "store_alone") and self.loads[0] not in ENGINE)
             and not (self.trips == "S-1" and self.stages < 3)  # 0 and 1 again
         )  # fmt: skip
 

@@ -211,26 +211,104 @@ def multicast(c: Choices) -> FusionDefinition:
     """``y = 2 x + b`` of rows over the blocks of clusters: `b`, the same for all, is multicast."""
     with FusionDefinition() as fd:
         x, b = tensor(fd, 2, c.dtype), tensor(fd, 1, c.dtype)
-        y = fd.ops.add(x * 2.0, fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1]))
-        y = fd.ops.cast(y, dtype=c.dtype)
+        wide = fd.ops.add(x * 2.0, fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1]))
+        y = fd.ops.cast(wide, dtype=c.dtype)
         fd.add_output(y)
     caches = [staged(t, load) for t, load in zip((x, b), c.loads, strict=True)]
     y.split(0, c.cluster)
-    y.split(2, c.tile)  # cluster, block of it, trip, element of a tile
+    y.split(2, c.tile)  # cluster, block, trip, element
     fd.sched.transform_like(y, caches)
     y.split(3, c.threads)
     y.axis(4).parallelize(P.block_x)
     if c.variant is not P.serial:
         y.axis(3).parallelize(c.variant)
-    for cache in caches:
-        if c.tile > MAX_BOX:
-            cache.split(3, MAX_BOX)
-        cache.axis(-1).parallelize(P.tma)
     for t in (y, *caches):
         t.axis(0).parallelize(P.grid_x)
         t.axis(1).parallelize(P.cluster_x)
     for cache in caches:
+        if c.tile > MAX_BOX:
+            cache.split(3, MAX_BOX)
+        cache.axis(-1).parallelize(P.tma)
         buffered(cache, y, 3, c)
+    return fd
+
+
+# ---- stores by the copy engine -----------------------------------------------------------------
+
+
+def staged_out(y: Tensor, c: Choices) -> Tensor:
+    """Make an output the copy of a tile in shared memory, by the engine that loads or by boxes."""
+    tile = y.cache_before(c.single if c.single in ENGINE else L.tma)
+    tile.set_memory_type(MemoryType.shared)
+    return tile
+
+
+def store(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector: a ring of loads, and a ring of tiles that are stored."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache, tile = staged(x, c.single), staged_out(y, c)
+    shared_out(tile, 0, c)
+    tiled(y, 0, c.single if c.single in ENGINE else L.tma, c)
+    tile.inline_at(y, 1)
+    tile.circular_buffer(c.stages)
+    tiled(cache, 0, c.single, c)
+    buffered(cache, tile, 1, c)
+    return fd
+
+
+def store_boxes(c: Choices) -> FusionDefinition:
+    """As `store` of a matrix: boxes of two dimensions, columns over blocks, rows in trips."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache, tile = staged(x, c.single), staged_out(y, c)
+    for t in (y, tile, cache):
+        t.split(1, c.tile // ROWS)
+        t.split(0, ROWS)
+        t.reorder({2: 0, 0: 1, 1: 2})  # column tile, row tile, row, column
+        t.axis(0).parallelize(P.grid_x)
+    tile.axis(3).parallelize(P.block_x)
+    for t in (y, cache):
+        for axis in (2, 3):
+            t.axis(axis).parallelize(P.tma)
+    tile.inline_at(y, 2)
+    tile.circular_buffer(c.stages)
+    buffered(cache, tile, 2, c)
+    return fd
+
+
+def store_alone(c: Choices) -> FusionDefinition:
+    """As `store` of rows over blocks, without a ring of loads."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 2, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    tile = staged_out(y, c)
+    shared_out(tile, 1, c)
+    tiled(y, 1, c.single, c)
+    for t in (y, tile):
+        t.axis(0).parallelize(P.grid_x)
+    tile.inline_at(y, 2)
+    tile.circular_buffer(c.stages)
+    return fd
+
+
+def copy(c: Choices) -> FusionDefinition:
+    """``y = x``: tiles are stored out of the stage that they were loaded into."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = fd.ops.set(x)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    tiled(y, 0, c.single, c)
+    through = y.cache_before(c.single)
+    through.inline_at(y)
+    tiled(cache, 0, c.single, c)
+    buffered(cache, through, 1, c)
     return fd
 
 
@@ -385,6 +463,17 @@ FAMILIES = {
         multicast, 2, lambda n, m, tile: ((m, n), (n,)), lambda tile: tile,
         lambda a: a[0] * 2 + a[1], boxes_only=True,
     ),
+    "store": Family(
+        store, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
+    ),
+    "store_boxes": Family(
+        store_boxes, 1, lambda n, m, tile: ((n, m),), lambda tile: ROWS, lambda a: a[0] * 2 + 1,
+        columns=True, outer=True, boxes_only=True,
+    ),
+    "store_alone": Family(
+        store_alone, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0] * 2 + 1
+    ),
+    "copy": Family(copy, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0]),
     "reduction_inner": Family(
         reduction_inner, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0].sum(1)
     ),

@@ -41,10 +41,18 @@ BASES = (
 """The seed's seven families, variants apart."""
 MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 
+STORES = (
+    *(Cell("store", loads) for loads in ALONE),
+    Cell("store_boxes", (L.tma,)),
+    *(Cell(family, loads) for family in ("store_alone", "copy") for loads in ((L.tma,), (L.bulk,))),
+)
+"""Families whose outputs the copy engine stores."""
+
 
 def whole() -> tuple[Cell, ...]:
-    """Return every cell: four blocks that each cross some choices completely."""
-    return tuple(dict.fromkeys((*_seed(), *_families(), *_protocols(), *_dtypes(), *clusters())))
+    """Return every cell: six blocks that each cross some choices completely."""
+    blocks = (_seed(), _families(), _protocols(), _dtypes(), _stores(), clusters())
+    return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
 
 def _seed() -> Iterator[Cell]:
@@ -116,11 +124,26 @@ def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
                 yield cell
 
 
+def _stores() -> Iterator[Cell]:
+    """Every way to store with every S, type, dtype and number of trips; edges and tiles in turn."""
+    tiles, edges = itertools.cycle(TILES), itertools.cycle(EDGES)
+    for base, stages, kind, dtype in itertools.product(STORES, range(1, 5), TYPES, DTYPES):
+        for trips in TRIPS:
+            cell = replace(
+                base, stages=stages, prefetch=stages - 1, type=kind, dtype=dtype, trips=trips,
+                edge=next(edges), tile=1024 if kind == "ws-regs" else next(tiles),
+            )  # fmt: skip
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
+
+
 # ---- covering ----------------------------------------------------------------------------------
 
 AXES: dict[str, Sequence[object]] = {
     "base": (
-        *((b.family, b.variant, b.loads) for b in BASES),
+        *((b.family, b.variant, b.loads) for b in (*BASES, *STORES)),
         *(("single_dim", P.serial, loads) for loads in ALONE[1:]),
         *(("pointwise", P.serial, loads) for loads in PAIRS
           if loads not in ((L.tma, L.set), (L.tma, L.cp_async))),

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "circular_buffer.md"
 
 def test_program_and_kernel_of_the_page(update_golden: bool) -> None:
     page = PAGE.read_text()
-    program, of_clusters = re.findall(r"```python\n(.*?)```", page, re.S)
+    program, stores, of_clusters = re.findall(r"```python\n(.*?)```", page, re.S)
     names = {"__name__": "page"}
     exec(compile(of_clusters, str(PAGE), "exec"), names)
     np.testing.assert_array_equal(names["out"], np.ones((5, 1)) + np.arange(1000))
@@ -30,3 +30,6 @@ def test_program_and_kernel_of_the_page(update_golden: bool) -> None:
         PAGE.write_text(block.sub(lambda _: source, page))
     (shown,) = block.findall(PAGE.read_text())
     assert shown == source, "the page's kernel differs; look, then run with --update-golden"
+    exec(compile(stores, str(PAGE), "exec"), names)
+    np.testing.assert_array_equal(names["result"], 2 * x + 1)
+    assert "tensor_store(&y_map" in function_of(names["fd"], [x])

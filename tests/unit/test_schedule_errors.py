@@ -235,9 +235,11 @@ def test_caches(f):
     refused("x: is an input; needed a computed tensor", f.x.cache_before)
     refused("x: cache_after: load_matrix copies are not generated; set is needed",
             f.x.cache_after, LoadStoreOpType.load_matrix)  # fmt: skip
-    for kind in (LoadStoreOpType.cp_async, LoadStoreOpType.tma, LoadStoreOpType.bulk):
-        refused(f"z: cache_before: {kind.name} copies are not generated; set is needed",
-                f.z.cache_before, kind)  # fmt: skip
+    refused("z: cache_before: cp_async copies are not generated; set is needed",
+            f.z.cache_before, LoadStoreOpType.cp_async)  # fmt: skip
+    for kind in (LoadStoreOpType.tma, LoadStoreOpType.bulk):
+        refused(f"y: cache_before: {kind.name} copies store outputs, and it is none; set is needed",
+                f.y.cache_before, kind)  # fmt: skip
 
 
 def test_rfactor(f):

@@ -1,0 +1,72 @@
+"""Acts and sizes that follow from a statement or a kernel alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fuser.core.expr import Const, Expr, substitute
+from fuser.kir.core import Kernel, Stmt
+from fuser.kir.stmts import (
+    BlockReduce,
+    BulkCommit,
+    BulkWait,
+    BulkWaitRead,
+    ClusterSync,
+    FenceProxyAsync,
+    For,
+    GridReduce,
+    MbarrierInit,
+    MbarrierInitFence,
+    MbarrierInval,
+    NamedBarrier,
+    SyncThreads,
+)
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.program import Act
+from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, ENGINE_STORES, GROUPS, WAITS
+from fuser.protocol.values import compile_index
+
+LONGEST_UNROLLED = 64
+ENGINE = (*ENGINE_LOADS, *ENGINE_STORES)
+VISIBLE = (
+    *ARRIVALS, *WAITS, *ENGINE, *GROUPS, FenceProxyAsync, MbarrierInit, MbarrierInitFence,
+    MbarrierInval, SyncThreads, ClusterSync, NamedBarrier, BlockReduce, GridReduce,
+)  # fmt: skip
+
+
+def group_act(stmt: Stmt) -> Act | None:
+    """Return the act of a statement on the stores that its thread has issued."""
+    match stmt:
+        case BulkCommit():
+            return Act("commit")
+        case BulkWaitRead(pending) | BulkWait(pending):
+            return Act("wait_read", number=compile_index(Const(pending), {}, {}))
+        case FenceProxyAsync(why):
+            return Act("show", why=why)
+        case _:
+            return None
+
+
+def block_extents(kernel: Kernel) -> tuple[int, int, int]:
+    """Return the block's extents."""
+    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
+    if not x * y * z:
+        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
+    return x, y, z
+
+
+def block_threads(kernel: Kernel) -> int:
+    """Return the number of threads."""
+    x, y, z = block_extents(kernel)
+    return x * y * z
+
+
+def constant_range(loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
+    """Return the values of a loop that is unrolled."""
+    bounds = [substitute(e, lets) for e in (loop.start, loop.extent, loop.step)]
+    values = [e.value for e in bounds if isinstance(e, Const)]
+    if len(values) < 3:
+        raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
+    if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
+        raise Unsupported(f"loop {loop.var} over boxes runs {values}")
+    yield from range(*values)
