@@ -392,7 +392,7 @@ class Planner:
         self.require_tile_aligned()
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
         self.require_multiple(coords[0], "the innermost coordinate of a box")
-        multicast, free = self.shared(coords)
+        multicast, free = shared_by_cluster(self.ts, coords, self.state.launch)
         covered = {f"a{j}" for j in (*self.axes, *free)}
         outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         nbytes = Const(prod(self.extents) * self.itemsize)

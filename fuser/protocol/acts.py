@@ -9,15 +9,9 @@ from fuser.kir.core import Stmt
 from fuser.kir.stmts import BulkCommit, BulkWait, BulkWaitRead, FenceProxyAsync, For
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act
-from fuser.protocol.rings import ARRIVALS, ENGINE_LOADS, ENGINE_STORES, GROUPS, WAITS
 from fuser.protocol.values import compile_index
 
 LONGEST_UNROLLED = 64
-ENGINE = (*ENGINE_LOADS, *ENGINE_STORES)
-VISIBLE = (
-    *ARRIVALS, *WAITS, *ENGINE, *GROUPS, FenceProxyAsync, MbarrierInit, MbarrierInitFence,
-    MbarrierInval, SyncThreads, ClusterSync, NamedBarrier, BlockReduce, GridReduce,
-)  # fmt: skip
 
 
 def group_act(stmt: Stmt) -> Act | None:

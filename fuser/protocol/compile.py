@@ -14,6 +14,7 @@ from fuser.core.expr import (
     Var,
     all_of,
     conjuncts,
+    evaluate,
     less,
     substitute,
     variables,
@@ -26,6 +27,7 @@ from fuser.kir.stmts import (
     ClusterSync,
     CpAsync,
     CpAsyncArrive,
+    FenceProxyAsync,
     For,
     GridReduce,
     If,
@@ -328,7 +330,7 @@ class Compiler(Emitter):
         terms = [substitute(term, lets) for term in conjuncts(stmt.cond)]
         of_threads = [t for t in terms if variables(t) <= set(THREADS)]
         rest = all_of(*(t for t in terms if t not in of_threads))
-        taken = mask & lanes_of(all_of(*of_threads), self.kernel, self.threads)
+        taken = mask & self.lanes(all_of(*of_threads))
         if rest == TRUE:
             self.sided(stmt.body, lets, taken)
             self.sided(stmt.orelse, lets, mask & ~taken)
@@ -342,6 +344,11 @@ class Compiler(Emitter):
             raise Unsupported(f"threads part on {stmt.cond} around barriers of its pipeline")
         if taken.any():
             self.uniform(stmt, rest, lets, taken)
+
+    def lanes(self, cond: Expr) -> Mask:
+        """Return the threads that a condition on threads holds for."""
+        held = np.asarray(evaluate(cond, thread_env(self.kernel, self.threads)), np.bool_)
+        return np.broadcast_to(held, self.threads.shape)
 
     def sided(self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile one side for its lanes."""
@@ -379,11 +386,7 @@ class Compiler(Emitter):
                 inside = (self.threads >= threads.start) & (self.threads < threads.stop)
                 if (mask & inside).any():
                     self.group = group if role.groups > 1 else None
-                    known = (
-                        lets
-                        if self.group is None
-                        else {**lets, **own_indices(self.kernel, self.threads)}
-                    )
+                    known = lets if self.group is None else {**lets, **self.own_indices()}
                     self.sided(role.body, known, mask & inside)
             self.serves, self.group = "", None
 

@@ -27,6 +27,7 @@ from fuser.protocol.rings import (
     stored,
 )
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
+from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
 
 WARP = 32

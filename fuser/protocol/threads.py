@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fuser.core.expr import Const, Expr, evaluate
+from fuser.core.expr import Const
 from fuser.kir.core import Kernel
-from fuser.protocol.acts import block_extents
+from fuser.protocol.errors import Unsupported
 
 THREADS = ("thread", "tx", "ty", "tz")
 
@@ -18,13 +18,15 @@ def thread_env(kernel: Kernel, threads: NDArray[np.int64]) -> dict[str, NDArray[
     return {"thread": threads, "tx": threads % x, "ty": threads // x % y, "tz": threads // (x * y)}
 
 
-def lanes_of(cond: Expr, kernel: Kernel, threads: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return the threads that a condition on threads holds for."""
-    held = np.asarray(evaluate(cond, thread_env(kernel, threads)), np.bool_)
-    return np.broadcast_to(held, threads.shape)
+def block_extents(kernel: Kernel) -> tuple[int, int, int]:
+    """Return the block's extents."""
+    x, y, z = (e.value if isinstance(e, Const) else 0 for e in kernel.block)
+    if not x * y * z:
+        raise Unsupported(f"kernel {kernel.name}: block {kernel.block} is not constant")
+    return x, y, z
 
 
-def own_indices(kernel: Kernel, threads: NDArray[np.int64]) -> dict[str, Expr]:
-    """Return the thread indices that all of some threads share."""
-    found = thread_env(kernel, threads)
-    return {n: Const(int(found[n][0])) for n in THREADS[1:] if (found[n] == found[n][0]).all()}
+def block_threads(kernel: Kernel) -> int:
+    """Return the number of threads."""
+    x, y, z = block_extents(kernel)
+    return x * y * z
