@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fuser.core.errors import ProtocolError
 from fuser.interp.checked import Warps
 from fuser.kir.stmts import (
+    ClusterSync,
     DeclareRegisters,
     DeclareScalar,
     For,
@@ -27,8 +28,8 @@ from fuser.sim.races import deadlock
 from fuser.timeline.watch import PROTOCOL, SETUP, WAITS, Watch
 
 FREE = (
-    DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles, SyncThreads, SyncWarp,
-    *WAITS,
+    ClusterSync, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles, SyncThreads,
+    SyncWarp, *WAITS,
 )  # fmt: skip
 """Statements that take no time of their own."""
 

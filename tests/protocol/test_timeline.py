@@ -335,3 +335,12 @@ def test_other_suffixes_and_places_are_refused(tmp_path):
         write(tmp_path / "t.gif", t)
     with pytest.raises(OptionError, match="a file that can be written is needed"):
         write(tmp_path / "missing" / "t.svg", t)
+
+
+@pytest.mark.parametrize("type", [PIPELINED, WarpSpecialized()], ids=str)
+def test_of_a_cluster_the_first_block_is_drawn(type):
+    """The other blocks run with it, and are not seen: their stages and warps are not drawn."""
+    c = families.Choices((TMA, TMA), cluster=2, type=type)
+    t = record(*built(families.multicast(c), (4, 256 * 7), (256 * 7,)))
+    assert len(t.warps) == len(timeline(7, type=type).warps)
+    check(t, 7)
