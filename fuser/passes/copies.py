@@ -392,7 +392,7 @@ class Planner:
         self.require_tile_aligned()
         coords = tuple(self.at_origin(self.coords[d]) for d in inner)
         self.require_multiple(coords[0], "the innermost coordinate of a box")
-        multicast, free = shared_by_cluster(self.ts, coords, self.state.launch)
+        multicast, free = self.shared(coords)
         covered = {f"a{j}" for j in (*self.axes, *free)}
         outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
         nbytes = Const(prod(self.extents) * self.itemsize)
@@ -400,6 +400,12 @@ class Planner:
         return CopyPlan(
             "tensor", self.axes, outer, ZERO, tile, nbytes, param, coords, multicast=multicast
         )
+
+    def shared(self, coords: tuple[Expr, ...]) -> tuple[Multicast | None, tuple[int, ...]]:
+        """Return how a cluster shares the box of a load; each block stores its own."""
+        if self.ts.is_stored:
+            return None, ()
+        return shared_by_cluster(self.ts, coords, self.state.launch)
 
     def extent(self, axis: int | None) -> int:
         """Return the extent of a copied axis."""
