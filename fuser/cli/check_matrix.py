@@ -129,6 +129,11 @@ def _specialized() -> Iterator[Family]:
         yield Family(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL, most, False)
     both = partial(pipelines.ring_map, second=LOAD.tma)
     yield Family(f"{name}, bulk and tma", both, LOAD.bulk, SPECIAL, 3, False, tensors=2)
+    for load in (LOAD.cp_async, LOAD.set):
+        yield Family(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL, 3, False)
+        both = partial(pipelines.ring_map, second=load)
+        label = f"{name}, tma and {load.name}"
+        yield Family(label, both, LOAD.tma, SPECIAL, 3, False, tensors=2)
     wide = partial(pipelines.ring_map, threads=128)
     yield Family(f"{name}, four consumer warps", wide, LOAD.bulk, SPECIAL, 4, False)
     yield Family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk, SPECIAL, 4, False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fuser.core.errors import VerifyError
-from fuser.core.expr import ZERO, Expr
+from fuser.core.expr import ONE, ZERO, Expr
 from fuser.core.simplify import Facts
 from fuser.core.unroll import Unroll
 from fuser.fusion.graph import FusionGraph
@@ -61,6 +61,8 @@ class Loop:
     ----------
     label
         What the loop is in a pipeline: ``"prologue"``, ``"main"``...
+    step
+        1 but for loops shared out among the threads of a role.
     """
 
     var: str
@@ -70,6 +72,7 @@ class Loop:
     body: tuple[NestNode, ...]
     start: Expr = ZERO
     label: str = ""
+    step: Expr = ONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import Const, Var, all_of, less, variables
+from fuser.core.expr import ONE, Const, Var, all_of, less, variables
 from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import (
     IndexType,
@@ -144,12 +144,12 @@ class NestLowering:
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)
         start = simplify(loop.start, scope.facts)
-        if isinstance(start, Const) and extent == start + 1:
+        if isinstance(start, Const) and extent == start + 1 and loop.step == ONE:
             return substitute_body(stmts, {loop.var: start})
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        made = For(loop.var, extent, stmts, unroll, start, label=loop.label)
+        made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label)
         return (unrolled(made, self.state.register_rings),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:

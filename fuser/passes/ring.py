@@ -73,6 +73,7 @@ from fuser.passes.circular_buffer import keep
 from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, release_to_all
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
+from fuser.passes.producers import by_writers
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
@@ -394,7 +395,7 @@ class RingLowering:
         by_threads = {n: p for n, p in plans.items() if p.engine == "threads"}
         manual = copies_by_threads(self.state, by_threads, nodes, scope, self.writers())
         rest = tuple(n for n in self.kept(nodes, set(plans)))
-        others = self.body(rest, scope) if rest else ()
+        others = self.body(*by_writers(rest, scope, self.state.fresh)) if rest else ()
         result: list[Stmt] = [*manual, *others]
         if self.loads(LoadStoreOpType.cp_async):
             result.append(CpAsyncArrive(self.full, stage))

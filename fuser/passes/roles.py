@@ -14,7 +14,6 @@ from fuser.nest.nodes import Group, Ring, WarpRoles
 from fuser.passes.ring import WARP, WARP_GROUP, BodyLowering, RingLowering, producer_threads
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.schedule.circular import WarpSpecialized
-from fuser.schedule.kinds import LoadStoreOpType
 
 BARRIERS = 16
 CONSUMER_BARRIER, PRODUCER_BARRIER, FIRST_GROUP_BARRIER = 1, 2, 3
@@ -120,11 +119,6 @@ def check_specialised(
     if consumers % WARP:
         raise ScheduleError(
             f"{name}: warp-specialised over {consumers} threads; whole warps of {WARP} are needed"
-        )
-    if ring.loads(LoadStoreOpType.cp_async) or ring.loads(LoadStoreOpType.set):
-        raise ScheduleError(
-            f"{name}: warp-specialised, and one of its tensors is loaded by the consumers' "
-            "threads; load it by tma or bulk"
         )
     if kind.num_registers is None:
         return

@@ -86,8 +86,11 @@ class Emitter:
         return self.index(self.rings[array].stage(index), lets, thread_free=False)
 
     def act(self, act: Act) -> None:
-        """Append an act; copies by cp.async that nothing has arrived for are in flight."""
-        if self.open_writes and act.kind != "cp_async":
+        """Append an act; copies by cp.async that nothing has arrived for are in flight.
+
+        A thread's own stores between the copies and the arrival for them change nothing.
+        """
+        if self.open_writes and act.kind not in ("cp_async", "write"):
             self.flush("", None, 0)
         self.code.append(act)
         self.seen.clear()

@@ -107,7 +107,6 @@ class Cell:
             and not (f == "groups_map" and self.tile > MAX_BOX and self.loads != (L.bulk,))
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
-            and not (roles and any(load not in ENGINE for load in self.loads))
             and not (f in ("single_dim", "pointwise", "store", "multicast", "nested")
                      and self.hands_registers_over
                      and self.tile < 512)  # an element a thread

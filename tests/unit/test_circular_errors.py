@@ -340,12 +340,6 @@ def test_roles_are_whole_warps():
             specialised(Stream(tile=96, threads=48)).run)  # fmt: skip
 
 
-@pytest.mark.parametrize("load", [L.set, L.cp_async])
-def test_roles_load_by_the_engine(load):
-    refused("x_cache: warp-specialised, and one of its tensors is loaded by the consumers' "
-            "threads; load it by tma or bulk", specialised(Stream((L.tma, load))).run)  # fmt: skip
-
-
 def test_registers_change_hands_between_warp_groups():
     refused("x_cache: registers change hands among 64 consumer threads; whole warp groups of 128 "
             "are needed", specialised(Stream(), (40, 232)).run)  # fmt: skip
