@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, ROLES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
+from rings.cells import EDGES, GROUPED, ROLES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
+from rings.families import FAMILIES
 
 P, L = ParallelType, LoadStoreOpType
 STAGES = range(1, 9)
@@ -248,13 +249,23 @@ def covering(seed: int = 0, tries: int = 10) -> tuple[Cell, ...]:
 def _complete(
     pair: tuple[str, object, str, object], rng: random.Random
 ) -> dict[str, object] | None:
-    """Return a legal choice that has a pair of values, or None after some tries."""
+    """Return a legal choice that has a pair of values, or None after some tries.
+
+    Families of consumer groups are few, and have types of their own: bases are drawn by type.
+    """
     a, x, b, y = pair
     for _ in range(60):
         choice = {name: rng.choice(values) for name, values in AXES.items()} | {a: x, b: y}
+        if "base" not in (a, b):
+            choice["base"] = rng.choice(_bases_of(choice["type"] in GROUPED))
         if cell_of(choice) is not None:
             return choice
     return None
+
+
+def _bases_of(grouped: bool) -> list[object]:
+    """Return the bases that have consumer groups, or those that have none."""
+    return [base for base in AXES["base"] if bool(FAMILIES[base[0]].slice) == grouped]  # type: ignore[index]
 
 
 def every_distance() -> tuple[Cell, ...]:
