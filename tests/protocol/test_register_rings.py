@@ -17,7 +17,10 @@ from fuser.api.tensor import Tensor
 from fuser.protocol.verdict import check
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
 
-pytestmark = pytest.mark.protocol
+pytestmark = [
+    pytest.mark.protocol,
+    pytest.mark.filterwarnings("ignore::fuser.core.errors.FallbackWarning"),
+]
 
 THREADS = 32
 PART = 2 * THREADS
@@ -291,6 +294,30 @@ def test_inside_consumer_groups(slots, stored):
     for n in (1, 8 * PART, 16 * PART, 43 * PART + 3):
         a = numbers((n,), DataType.Float)
         exact(f"{slots} {stored} {n}", fd, [a], a.astype("f8") * 2 + 1)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize(("slots", "ahead"), SLOTS)
+def test_around_stores_of_the_copy_engine(slots, ahead, stages):
+    """Trips that are loaded ahead into registers leave through tiles that the engine stores."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, DataType.Float)
+        y = x * 2.0 + 1.0
+        fd.add_output(y)
+    out = y.cache_before(L.tma)
+    out.set_memory_type(MemoryType.shared)
+    part = x.cache_after()
+    y.split(0, PART)
+    y.axis(1).parallelize(P.tma)
+    for t in (out, part):
+        parted(t, 0)
+    out.inline_at(y, 1)
+    part.inline_at(out, 1)
+    out.circular_buffer(stages)
+    part.circular_buffer(slots, ahead)
+    for n in (1, slots * PART, (3 * slots + 1) * PART - 4):
+        a = numbers((n,), DataType.Float)
+        exact(f"{slots} {stages} {n}", fd, [a], a.astype("f8") * 2 + 1, seeds=1)
 
 
 # ---- the protocol ------------------------------------------------------------------------------
