@@ -17,19 +17,33 @@ from pathlib import Path
 
 from rings import matrix
 from rings.cells import Cell
+from rings.families import ENGINE
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 SECONDS = 300
+KINDS = ("parity-mbarrier", "ws", "ws-regs", "groups", "pingpong")
+REGISTERS = (
+    Cell("nested", (matrix.L.tma,), slots=2, ahead=1), Cell("registers", (matrix.L.set,)),
+)  # fmt: skip
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
 
 
 def cells() -> list[Cell]:
-    """Return a pipelined cell a base, and a warp-specialised one where that exists."""
+    """Return cells of every family, of each kind that it has.
+
+    racecheck does not follow a release by a warp of what it has written itself (see
+    docs/circular_buffer.md), so rings that threads fill release by barriers of the block here.
+    """
     found: list[Cell] = []
-    for base in (*matrix.BASES, *matrix.STORES, matrix.MULTICAST):
+    for base in (*matrix.BASES, *matrix.STORES, matrix.MULTICAST, *REGISTERS):
+        by_threads = base.family != "registers" and not set(base.loads) <= set(ENGINE)
         small = replace(base, trips="S+1", edge="whole")
-        for kind in ("parity-mbarrier", "ws", "ws-regs"):
-            cell = replace(small, type=kind, tile=1024 if kind == "ws-regs" else 256)
+        for kind in ("parity-barrier",) if by_threads else KINDS:
+            tile = {"ws-regs": 1024, "parity-barrier": 512}.get(kind, 256)
+            stages = 4 if kind == "groups" else small.stages
+            cell = replace(small, type=kind, tile=tile, stages=stages, prefetch=stages - 1)
+            if base.family == "nested":
+                cell = replace(cell, tile=1024)
             if cell.is_legal():
                 found.append(cell)
     return found
