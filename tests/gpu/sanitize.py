@@ -12,41 +12,40 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from rings import matrix
 from rings.cells import Cell
-from rings.families import ENGINE
+from rings.families import L
+
+from fuser import DataType
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 SECONDS = 300
 KINDS = ("parity-mbarrier", "ws", "ws-regs", "groups", "pingpong")
-REGISTERS = (
-    Cell("nested", (matrix.L.tma,), slots=2, ahead=1), Cell("registers", (matrix.L.set,)),
-)  # fmt: skip
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
 
 
 def cells() -> list[Cell]:
-    """Return cells of every family, of each kind that it has.
+    """Return a cell of the matrix of every family and way to load, of each kind that it has.
 
-    racecheck does not follow a release by a warp of what it has written itself (see
-    docs/circular_buffer.md), so rings that threads fill release by barriers of the block here.
+    racecheck does not follow a release by a warp of what stores or plain bulk copies overwrite (see
+    docs/circular_buffer.md), so those rings release by barriers of the block here.
     """
-    found: list[Cell] = []
-    for base in (*matrix.BASES, *matrix.STORES, matrix.MULTICAST, *REGISTERS):
-        by_threads = base.family != "registers" and not set(base.loads) <= set(ENGINE)
-        small = replace(base, trips="S+1", edge="whole")
-        for kind in ("parity-barrier",) if by_threads else KINDS:
-            tile = {"ws-regs": 1024, "parity-barrier": 512}.get(kind, 256)
-            stages = 4 if kind == "groups" else small.stages
-            cell = replace(small, type=kind, tile=tile, stages=stages, prefetch=stages - 1)
-            if base.family == "nested":
-                cell = replace(cell, tile=1024)
-            if cell.is_legal():
-                found.append(cell)
-    return found
+    found: dict[tuple[object, ...], Cell] = {}
+    for cell in sorted(matrix.whole(), key=_rank):
+        by_boxes = set(cell.loads) <= {L.tma} or cell.family == "registers"
+        if cell.type in (KINDS if by_boxes else ("parity-barrier",)) and cell.size is None:
+            found.setdefault((cell.family, cell.variant, cell.loads, cell.type), cell)
+    return list(found.values())
+
+
+def _rank(cell: Cell) -> tuple[bool, ...]:
+    """Order cells: stages that run ahead, a round and a trip, whole tiles and float come first."""
+    return (
+        cell.stages not in (3, 4), cell.prefetch != cell.stages - 1, cell.trips != "S+1", cell.trips != "3S+1",
+        cell.edge != "whole", cell.dtype is not DataType.Float,
+    )  # fmt: skip
 
 
 def run(sanitizer: str, tool: str, cell: Cell) -> str:
