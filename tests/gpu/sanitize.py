@@ -43,7 +43,8 @@ def cells() -> list[Cell]:
 def _rank(cell: Cell) -> tuple[bool, ...]:
     """Order cells: stages that run ahead, a round and a trip, whole tiles and float come first."""
     return (
-        cell.stages not in (3, 4), cell.prefetch != cell.stages - 1, cell.trips != "S+1", cell.trips != "3S+1",
+        cell.stages not in (3, 4), cell.prefetch != cell.stages - 1, cell.trips != "S+1",
+        cell.trips != "3S+1",
         cell.edge != "whole", cell.dtype is not DataType.Float,
     )  # fmt: skip
 
