@@ -30,12 +30,14 @@ def cells() -> list[Cell]:
     """Return a cell of the matrix of every family and way to load, of each kind that it has.
 
     racecheck does not follow a release by a warp of what stores or plain bulk copies overwrite (see
-    docs/circular_buffer.md), so those rings release by barriers of the block here.
+    docs/circular_buffer.md), so those rings release by barriers of the block here; odd sizes, of
+    which threads make the copies, are left out.
     """
     found: dict[tuple[object, ...], Cell] = {}
     for cell in sorted(matrix.whole(), key=_rank):
         by_boxes = set(cell.loads) <= {L.tma} or cell.family == "registers"
-        if cell.type in (KINDS if by_boxes else ("parity-barrier",)) and cell.size is None:
+        kinds = KINDS if by_boxes else ("parity-barrier",)
+        if cell.type in kinds and cell.size is None and cell.edge != "odd":
             found.setdefault((cell.family, cell.variant, cell.loads, cell.type), cell)
     return list(found.values())
 
