@@ -1,13 +1,14 @@
 """The shape class of a call: everything compiled code may rely on, and nothing else.
 
 Calls of one class run the same kernels. The class holds the stride pattern and alignment of every
-input, divisibility of the sizes that decide vector width, which sizes are zero, and the width of
-index arithmetic.
+input (hence which dimension has stride 1, and whether the other strides are multiples of 16 bytes),
+divisibility of the sizes that decide vector width, which sizes are zero, and the width of index
+arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser.core.expr import (
@@ -103,9 +104,11 @@ def classify(
     )
     largest = max(largest, *largest_numbers(graph, sizes))
     index: IndexType = "i64" if largest > INDEX_LIMIT else "i32"
+    names = inner_sizes(graph) if inner is None else inner
+    names |= env.keys() | turned_sizes(graph, inputs)
     multiples = {
         name: k
-        for name in sorted((inner_sizes(graph) if inner is None else inner) | env.keys())
+        for name in sorted(names)
         if (k := power_of_two(abs({**sizes, **env}.get(name, 0)), MAX_ALIGNMENT)) > 1
     }
     return ShapeClass(tuple(inputs), tuple(multiples.items()), fixed, index), env
@@ -192,6 +195,26 @@ def inner_sizes(graph: FusionGraph, min_rank: int = 2) -> frozenset[str]:
             if inner is not None:
                 names |= variables(inner)
     return frozenset(names)
+
+
+def turned_sizes(graph: FusionGraph, inputs: Iterable[tuple[str, InputClass]]) -> frozenset[str]:
+    """Return the size variables that are strides, of inputs whose last dimension is not contiguous.
+
+    The extent of the dimension with stride 1 is the pitch of what is its row; `inner_sizes` knows
+    those of row-major tensors.
+    """
+    names: set[str] = set()
+    for name, known in inputs:
+        shape, strides = graph.value(name).shape, known.strides
+        last = max((d for d, e in enumerate(shape) if e != ONE), default=None)
+        if last is not None and strides[last] != ONE and ONE in strides:
+            names |= variables(shape[strides.index(ONE)])
+    if not names:
+        return frozenset()
+    # Compiled code may know the size by the name of an equal one.
+    equal = size_substitution(graph, {})
+    same = (variables(substitute(Var(name), equal)) for name in names)
+    return frozenset(names).union(*same)
 
 
 def row_sizes(graph: FusionGraph) -> frozenset[str]:

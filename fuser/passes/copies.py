@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import (
@@ -34,10 +34,9 @@ from fuser.core.simplify import (
     prove_equal,
     simplify,
 )
-from fuser.fusion.attrs import InputAttrs
-from fuser.fusion.shapes import stride_var
 from fuser.kir.fallback import Obstacle
 from fuser.kir.tensor_map import MAX_COORDINATE, TensorMapParam, require_encodable
+from fuser.passes.allowed_layouts import best_layouts
 from fuser.passes.buffers import buffer_axes, slot_index
 from fuser.passes.cluster import Multicast, shared_by_cluster
 from fuser.passes.layout import Layout
@@ -214,6 +213,18 @@ class Planner:
                 "a box lies in one piece"
             )
 
+    def arranged(self) -> Self:
+        """Return the planner of a box that varies fastest where the tensor outside is contiguous.
+
+        That is this one, where the order of the box is set by the schedule or by what fills it.
+        """
+        first = self.layout.inner
+        free = self.ts.allocation is None or self.name in self.state.turned
+        if self.ts.is_stored or not free or first is None:
+            return self
+        inner = tuple(j for j in self.axes if f"a{j}" in variables(self.coords[first]))
+        return replace(self, axes=(*(j for j in self.axes if j not in inner), *inner))
+
     def plan(self) -> CopyPlan:
         """Return the plan of the engine asked for, or of the threads."""
         try:
@@ -238,16 +249,16 @@ class Planner:
 
     def require_curable(self, obstacle: Obstacle) -> None:
         """Raise `ScheduleError` if no sizes, strides and address would remove an obstacle."""
-        for strides in self.best_strides():
-            layout = Layout(self.layout.shape, strides, self.layout.mode)
-            mentioned = (*strides, *self.coords, *self.layout.shape, self.inside)
+        attrs = self.state.nest.graph.value(self.outside).attrs
+        for layout in best_layouts(self.outside, attrs, self.layout):
+            mentioned = (*layout.strides, *self.coords, *layout.shape, self.inside)
             every = frozenset[str]().union(*map(variables, mentioned))
             every -= self.facts.ranges.keys() | self.facts.signed
             facts = replace(
                 self.facts, multiples=dict.fromkeys(every, UNIT_BYTES), memo={}, base=[]
             )
             try:
-                replace(self, layout=layout, facts=facts).by_engine()
+                replace(self, layout=layout, facts=facts).arranged().by_engine()
             except ObstacleError:
                 continue
             return
@@ -258,27 +269,6 @@ class Planner:
             f"{self.name}: {way} by {self.ts.load.name}, and {obstacle.text()}; no sizes or "
             f"address of {self.outside} mend that: change the schedule, or {other}"
         )
-
-    def best_strides(self) -> tuple[tuple[Expr, ...], ...]:
-        """Return the strides that suit the engine best and that the definition allows.
-
-        These are rows without gaps, and rows that begin at multiples of 16 elements where the
-        definition does not promise that there are no gaps.
-        """
-        shape, attrs = self.layout.shape, self.state.nest.graph.value(self.outside).attrs
-        order: tuple[int, ...] = tuple(range(len(shape)))
-        promised: tuple[bool | None, ...] = (True,) * len(shape)
-        if isinstance(attrs, InputAttrs):
-            order, promised = attrs.outer_to_inner, attrs.contiguity
-        dense, padded = list[Expr]([ZERO] * len(shape)), list[Expr]([ZERO] * len(shape))
-        steps: tuple[Expr, Expr] = (ONE, ONE)
-        for d in reversed(order):
-            if promised[d] is None or shape[d] == ONE:
-                continue
-            free = not promised[d] and steps[1] != ONE
-            dense[d], padded[d] = steps[0], stride_var(self.outside, d) if free else steps[1]
-            steps = dense[d] * shape[d], padded[d] * shape[d]
-        return tuple(dense), tuple(padded)
 
     def threads(self, obstacle: Obstacle) -> CopyPlan:
         """Return the plan by which all threads copy element by element."""
@@ -368,14 +358,8 @@ class Planner:
                 cure="pass a part of it at a time",
             )
         box = tuple(self.box_of(d) for d in range(len(self.coords)))
-        self.check_order(box)
-        kept = [d for d in range(len(self.coords)) if self.layout.shape[d] != Const(1)]
-        inner = list(reversed(kept)) or [len(self.coords) - 1]
+        inner = self.map_order(box)
         strides = [self.layout.strides[d] for d in inner]
-        if strides[0] != Const(1):
-            raise ObstacleError(
-                f"{self.outside} is not contiguous along its last dimension", cure=DENSE
-            )
         for d in inner[1:]:
             self.require_multiple(self.layout.strides[d], f"the stride of dimension {d}")
         param = TensorMapParam(
@@ -423,13 +407,49 @@ class Planner:
             )
         return moving[0]
 
-    def check_order(self, box: tuple[int | None, ...]) -> None:
-        """Raise unless the box lies in shared memory as the copy engine writes it."""
+    def map_order(self, box: tuple[int | None, ...]) -> tuple[int, ...]:
+        """Return the dimensions of the tensor map, innermost first.
+
+        The first is the one with stride 1. The others may come in any order, so those along which
+        the box extends come as its axes lie in shared memory.
+        """
+        first = self.layout.inner
+        if first is None:
+            raise ObstacleError(
+                f"{self.outside} is not contiguous along its last dimension", cure=DENSE
+            )
+        moved = {axis: d for d, axis in enumerate(box) if axis is not None}
         order = [axis for axis in box if axis is not None]
-        if order != list(self.axes):
+        if sorted(order) != sorted(self.axes):
             raise ScheduleError(
                 f"{self.name}: its box has axes {list(self.axes)} in shared memory and {order} in "
-                f"{self.outside}; the copy engine keeps the order of the dimensions"
+                f"{self.outside}; needed one dimension for each axis"
+            )
+        self.check_inner(first, box)
+        kept = [d for d in range(len(box)) if self.layout.shape[d] != ONE and d != first]
+        along = iter([moved[j] for j in reversed(self.axes) if moved[j] in {first, *kept}])
+        return tuple(d if box[d] is None else next(along) for d in (first, *reversed(kept)))
+
+    def check_inner(self, first: int, box: tuple[int | None, ...]) -> None:
+        """Raise unless the box is wide along dimension `first`, and varies fastest along it.
+
+        A box that is wide along no dimension is refused with the map, whatever the layout.
+        """
+        axis = box[first]
+        nbytes = self.extent(axis) * self.itemsize
+        suits_another = any(n * self.itemsize % UNIT_BYTES == 0 for n in self.extents)
+        if nbytes % UNIT_BYTES and suits_another:
+            raise ObstacleError(
+                f"{self.outside} is contiguous along dimension {first}, where a box has {nbytes} "
+                f"bytes; needed a multiple of {UNIT_BYTES}",
+                cure=DENSE,
+            )
+        if axis is not None and axis != self.axes[-1]:
+            order = [*(j for j in self.axes if j != axis), axis]
+            raise ObstacleError(
+                f"its box has axes {list(self.axes)} in shared memory and {order} in "
+                f"{self.outside}; the copy engine keeps the order of the dimensions",
+                cure=f"pass an array that is contiguous along dimension {box.index(self.axes[-1])}",
             )
 
 

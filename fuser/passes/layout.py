@@ -43,6 +43,12 @@ class Layout:
         return total
 
     @property
+    def inner(self) -> int | None:
+        """The dimension whose neighbours are adjacent in memory; None where there is none."""
+        found = (d for d, stride in enumerate(self.strides) if stride == ONE)
+        return next(found, None)
+
+    @property
     def numel(self) -> Expr:
         """Number of addressable elements: the last element's offset plus one."""
         last: Expr = ZERO

@@ -42,6 +42,7 @@ from fuser.nest.nodes import (
     walk,
 )
 from fuser.ops import BY_REDUCTION
+from fuser.passes.box_order import turn_tiles
 from fuser.passes.buffers import COPY_ALIGN, buffer_size
 from fuser.passes.cluster import check_clusters, cluster_extents, cluster_grid
 from fuser.passes.element import ElementLowering
@@ -185,6 +186,7 @@ def lower_to_kernel(
     check_clusters(nest, launch)
     state = Lowering(nest, layouts, launch)
     state.names |= dict.fromkeys((*layouts, *(v.name for v in nest.graph.inputs)), 1)
+    turn_tiles(state)
     facts = nest.facts
     reserve_producers(state)
     for kind, extent in launch.extents.items():

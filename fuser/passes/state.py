@@ -69,6 +69,8 @@ class Lowering:
     ----------
     fallbacks
         Copies that are made otherwise than asked, and why.
+    turned
+        Tiles whose boxes do not lie in loop order, but as the tensor that they are loaded from.
     extra_threads, extra_axis
         Threads of producer roles, behind those that the nest's loops are bound to, and the thread
         axis that they extend.
@@ -88,6 +90,7 @@ class Lowering:
     rings: list[Ring] = field(default_factory=list[Ring])
     maps: dict[str, TensorMapParam] = field(default_factory=dict[str, TensorMapParam])
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])
+    turned: frozenset[str] = frozenset()
     extra_threads: int = 0
     extra_axis: ParallelType | None = None
 

@@ -325,7 +325,8 @@ MEND = "; no sizes or address of x mend that: change the schedule, or load it by
     ({"columns": 512, "tile": 13, "load": L.bulk, "contiguity": True},
      "loaded by bulk, and the offset of a box of x is not always a multiple of 16 bytes"),
     ({"columns": 512, "contiguity": True, "stride_order": [0, 1]},
-     "loaded by tma, and x is not contiguous along its last dimension"),
+     "loaded by tma, and x is contiguous along dimension 0, where a box has 2 bytes; needed a "
+     "multiple of 16"),
     ({"columns": 511, "load": L.bulk, "contiguity": [False, True]},
      "loaded by bulk, and the offset of a box of x is not always a multiple of 16 bytes"),
 ])  # fmt: skip
