@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, BinOp, Expr, Var, all_of, conjuncts, substitute, variables
 from fuser.core.simplify import guard_of, prove_equal, simplify
+from fuser.kir.fallback import Obstacle
+from fuser.passes.allowed_layouts import memory_orders
 from fuser.passes.buffers import locate, producer_root
 from fuser.passes.copies import (
+    DENSE,
     WHOLE,
     CopyPlan,
     ObstacleError,
@@ -28,6 +31,10 @@ from fuser.schedule.kinds import ParallelType
 def plan_store(state: Lowering, output: str, tile: str) -> CopyPlan:
     """Return how the boxes of an output stored by ``tma`` or ``bulk`` are copied out of a tile."""
     planner = _planner_of(state, output, tile)
+    if tile in state.turned and not planner.is_dense() and _may_be_turned_back(state, tile):
+        (source,) = state.nest.graph.operand_names(tile)
+        text = f"{tile} lies in the order of {source}, not in that of {output}"
+        return planner.threads(Obstacle(text, None, DENSE))
     planner.check_dense(tile)
     if state.nest.schedule.tensors[tile].load.is_async_proxy:
         load = plan_copy(state, tile)
@@ -36,6 +43,13 @@ def plan_store(state: Lowering, output: str, tile: str) -> CopyPlan:
             text = f"{tile} is filled by threads: {load.obstacle.what}"
             return planner.threads(replace(load.obstacle, what=text))
     return planner.plan()
+
+
+def _may_be_turned_back(state: Lowering, tile: str) -> bool:
+    """Whether the tensor that a tile is loaded from may lie in memory in another order."""
+    (source,) = state.nest.graph.operand_names(tile)
+    value = state.nest.graph.value(source)
+    return len(memory_orders(value.attrs, len(value.shape))) > 1
 
 
 def _planner_of(state: Lowering, output: str, tile: str) -> _StorePlanner:
@@ -68,13 +82,18 @@ def _planner_of(state: Lowering, output: str, tile: str) -> _StorePlanner:
 class _StorePlanner(Planner):
     """Plans one box of a store."""
 
-    def check_dense(self, tile: str) -> None:
-        """Raise unless the box is one piece of the tile, the last axis varying fastest."""
+    def is_dense(self) -> bool:
+        """Whether the box is one piece of the tile, the last axis varying fastest."""
         dense: Expr = ZERO
         for j, extent in zip(self.axes, self.extents, strict=True):
             dense = dense * extent + Var(f"a{j}")
         step = self.tile - self.at_origin(self.tile)
-        if not prove_equal(step, dense, self.facts.with_guard(self.inside)):
+        return prove_equal(step, dense, self.facts.with_guard(self.inside))
+
+    def check_dense(self, tile: str) -> None:
+        """Raise unless the box is one piece of the tile."""
+        if not self.is_dense():
+            step = self.tile - self.at_origin(self.tile)
             raise ScheduleError(
                 f"{self.name}: element ({', '.join(f'a{j}' for j in self.axes)}) of its box lies "
                 f"{simplify(step, self.facts)} behind the first one in {tile}; a box lies in one "

@@ -170,8 +170,8 @@ FOUND = {
              "the stride of dimension 0 of x is 2404 bytes; needed a multiple of 16", "pad rows"),
     "columns": (L.tma, WIDE[:, ::2], "x is not contiguous along its last dimension",
                 "pass a contiguous array"),
-    "turned": (L.tma, WIDE.T, "x is contiguous along dimension 0, where a box has 4 bytes; needed a "
-               "multiple of 16", "pass a contiguous array"),
+    "turned": (L.tma, WIDE.T, "x is contiguous along dimension 0, where a box has 4 bytes; needed "
+               "a multiple of 16", "pass a contiguous array"),
     "gaps": (L.bulk, WIDE[:, ::2], "a box of x has gaps", "pass a contiguous array"),
     "length": (L.bulk, WIDE[:, :66].copy(),
                "the offset of a box of x is not always a multiple of 16 bytes", "pad rows"),

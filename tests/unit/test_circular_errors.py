@@ -256,8 +256,9 @@ def matrix_stream(load=L.tma, order=(), axes=(2, 3), shape=(-1, -1)):
 
 
 def test_a_box_lies_in_shared_memory_as_the_engine_writes_it():
-    refused("x_cache: loaded by tma, and its box has axes [3, 2] in shared memory and [2, 3] in x; the "
-            "copy engine keeps the order of the dimensions; no sizes", matrix_stream(order=(0, 1, 3, 2)))  # fmt: skip
+    refused("x_cache: loaded by tma, and its box has axes [3, 2] in shared memory and [2, 3] in x; "
+            "the copy engine keeps the order of the dimensions; no sizes",
+            matrix_stream(order=(0, 1, 3, 2)))  # fmt: skip
     refused("x_cache: the axes bound to tma are not the innermost ones of its buffer; a box lies "
             "in one piece", matrix_stream(axes=(2,)))  # fmt: skip
 
