@@ -21,6 +21,7 @@ from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 from fuser.schedule.propagate import NO_FACTS
 from fuser.schedule.schedule import TensorSchedule
 from fuser.schedule.stores import stored_tiles
+from fuser.schedule.swizzle import SwizzleName, TileSwizzle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -206,6 +207,23 @@ class Scheduling:
                 f"set_allocation_domain: {list(order)}; each of the {rank} axes once is needed"
             )
         ts.allocation = axes
+
+    @_directive
+    def set_swizzle(self, swizzle: SwizzleName) -> None:
+        """Let the copy engine permute pieces of 16 bytes of this tile, so that columns spread out.
+
+        `swizzle` is ``"32B"``, ``"64B"`` or ``"128B"``, the bytes of a box along its innermost
+        axis, or ``"none"``. The tile is loaded by `LoadStoreOpType.tma`.
+
+        rewrite::
+
+            tile[row][piece]   --128B-->   tile[row][piece ^ (row % 8)]
+        """
+        ts, hand = self.fd.hand.entry(self.name), self.fd.hand
+        if ts.load is not LoadStoreOpType.tma or hand.is_output(self.name):
+            raise ScheduleError("set_swizzle: needed a tile that LoadStoreOpType.tma loads")
+        itemsize = hand.graph.value(self.name).dtype.nbytes
+        ts.swizzle = None if swizzle == "none" else TileSwizzle(swizzle, itemsize)
 
     def _adopted(self, name: str) -> Self:
         return cast("Self", self.fd.adopt(name))

@@ -46,6 +46,8 @@ def tensor_lines(ts: TensorSchedule, facts: Facts) -> list[str]:
         lines.append(f"loop  {' | '.join(_axis(d, names, facts) for d in domain.loop)}")
     if ts.allocation is not None:
         lines.append(f"allocation order  {', '.join(map(str, ts.allocation))}")
+    if ts.swizzle is not None:
+        lines.append(f"swizzled within {ts.swizzle.span_bytes} bytes")
     if ts.load is not LoadStoreOpType.set:
         lines.append(f"loaded by {ts.load.value}")
     if ts.same_loops_as:

@@ -42,7 +42,8 @@ def buffer_axes(ts: TensorSchedule) -> tuple[int, ...]:
 def slot_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
     """Return the elements of one stage; raise `ScheduleError` unless constant.
 
-    Stages that the copy engine meets begin at multiples of 128 elements, hence of 128 bytes.
+    Stages that the copy engine meets begin at multiples of 128 elements, hence of 128 bytes;
+    swizzled ones where the pattern does.
     """
     size = 1
     for j in buffer_axes(ts):
@@ -53,7 +54,12 @@ def slot_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
                 "constant extent is needed right of the compute-at position"
             )
         size *= extent.value
-    return -(-size // COPY_ALIGN) * COPY_ALIGN if ts.meets_engine else size
+    if not ts.meets_engine:
+        return size
+    align = COPY_ALIGN
+    if ts.swizzle is not None:
+        align = max(align, ts.swizzle.pattern_bytes // ts.swizzle.itemsize)
+    return -(-size // align) * align
 
 
 def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
@@ -62,7 +68,7 @@ def buffer_size(tensor: str, ts: TensorSchedule, facts: Facts) -> int:
 
 
 def slot_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
-    """Return the element index within a stage for given loop indices."""
+    """Return the number of an element within a stage, in the order of the tile's axes."""
     index: Expr = ZERO
     for j in buffer_axes(ts):
         index = index * ts.domain.loop[j].extent + loops[j]
@@ -99,6 +105,8 @@ def owners_of(ts: TensorSchedule, loops: Coords, facts: Facts) -> tuple[Expr, in
 def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
     """Return the element index in the buffer for given loop indices."""
     index = slot_index(ts, loops, facts)
+    if ts.swizzle is not None:
+        index = ts.swizzle.place(index, facts)
     if ts.stages == 1:
         return index
     stage = stage_of(ts.stages, trip_of(ts, loops), *owners_of(ts, loops, facts))

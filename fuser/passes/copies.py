@@ -277,11 +277,13 @@ class Planner:
 
     def require_tile_aligned(self) -> None:
         """Raise unless every box begins where a tensor map can address shared memory."""
-        if not is_multiple(self.at_origin(self.tile) * self.itemsize, TILE_BYTES, self.facts):
+        swizzle = self.ts.swizzle
+        align = TILE_BYTES if swizzle is None else swizzle.pattern_bytes
+        if not is_multiple(self.at_origin(self.tile) * self.itemsize, align, self.facts):
             raise ScheduleError(
                 f"{self.name}: its boxes have {prod(self.extents) * self.itemsize} bytes, and "
                 "several lie behind each other in shared memory; needed a multiple of "
-                f"{TILE_BYTES}"
+                f"{align}"
             )
 
     # ---- contiguous bytes ------------------------------------------------------------------
@@ -371,6 +373,7 @@ class Planner:
                 simplify(s * self.itemsize, self.state.nest.facts) for s in strides[1:]
             ),
             box=tuple(1 if box[d] is None else self.extent(box[d]) for d in inner),
+            swizzle="none" if self.ts.swizzle is None else self.ts.swizzle.name,
         )
         require_encodable(param)
         self.require_tile_aligned()
@@ -435,13 +438,19 @@ class Planner:
 
         A box that is wide along no dimension is refused with the map, whatever the layout.
         """
-        axis = box[first]
+        axis, swizzle = box[first], self.ts.swizzle
         nbytes = self.extent(axis) * self.itemsize
-        suits_another = any(n * self.itemsize % UNIT_BYTES == 0 for n in self.extents)
-        if nbytes % UNIT_BYTES and suits_another:
+        needed = f"a multiple of {UNIT_BYTES}"
+        if swizzle is not None:
+            needed = f"{swizzle.span_bytes}, the span of its swizzle"
+
+        def suits(n: int) -> bool:
+            return n % UNIT_BYTES == 0 if swizzle is None else n == swizzle.span_bytes
+
+        if not suits(nbytes) and any(suits(n * self.itemsize) for n in self.extents):
             raise ObstacleError(
                 f"{self.outside} is contiguous along dimension {first}, where a box has {nbytes} "
-                f"bytes; needed a multiple of {UNIT_BYTES}",
+                f"bytes; needed {needed}",
                 cure=DENSE,
             )
         if axis is not None and axis != self.axes[-1]:

@@ -161,6 +161,8 @@ class NestLowering:
         self.state.names.setdefault(tensor, 1)
         if ts.memory is MemoryType.shared:
             align = COPY_ALIGN if ts.meets_engine else 16
+            if ts.swizzle is not None:
+                align = ts.swizzle.pattern_bytes
             array = SharedArray(tensor, dtype, size, align, ts.stages)
             if array not in self.state.shared:  # a loop cloned by a pipeline declares it twice
                 self.state.shared.append(array)

@@ -30,6 +30,12 @@ from fuser.schedule.kinds import ParallelType
 
 def plan_store(state: Lowering, output: str, tile: str) -> CopyPlan:
     """Return how the boxes of an output stored by ``tma`` or ``bulk`` are copied out of a tile."""
+    swizzle = state.nest.schedule.tensors[tile].swizzle
+    if swizzle is not None:
+        raise ScheduleError(
+            f"{output}: stored by {state.nest.schedule.tensors[output].load.name} out of {tile}, "
+            f"whose pieces are permuted by a swizzle of {swizzle.span_bytes} bytes; set no swizzle"
+        )
     planner = _planner_of(state, output, tile)
     if tile in state.turned and not planner.is_dense() and _may_be_turned_back(state, tile):
         (source,) = state.nest.graph.operand_names(tile)

@@ -14,6 +14,7 @@ from fuser.fusion.graph import FusionGraph, Value
 from fuser.schedule.circular import CircularBuffer, WarpSpecialized
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
+from fuser.schedule.swizzle import TileSwizzle
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class TensorSchedule:
         How they are copied, for a cache tensor.
     allocation
         Loop axes from the slowest to the fastest varying one in memory; None: in loop order.
+    swizzle
+        How the copy engine permutes pieces of 16 bytes of the tile; None: it does not.
     root_of
         Tensor whose dimensions the root is; None: the tensor's own.
     same_loops_as
@@ -51,6 +54,7 @@ class TensorSchedule:
     memory: MemoryType = MemoryType.local
     load: LoadStoreOpType = LoadStoreOpType.set
     allocation: tuple[int, ...] | None = None
+    swizzle: TileSwizzle | None = None
     root_of: str | None = None
     same_loops_as: str | None = None
     circular: CircularBuffer | None = None
