@@ -97,7 +97,7 @@ def test_every_kind_of_ring(kind, stages, rng):
 
 
 def test_readers_find_the_pieces(rng):
-    """Row r of 128 bytes has piece p at p ^ (r % 8): one piece each of eight rows fills all banks."""
+    """Row r of 128 bytes has piece p at p ^ (r % 8): eight rows, all banks."""
     x = numbers(rng, 16, 32)
     kernel, _ = loaded(tiles("128B", vector=4), x)
     assert "(tx * 8 + i3 ^ tx % 8) * 4" in emit(kernel)
