@@ -31,7 +31,7 @@ CELLS = matrix.whole() if ALL else FEW
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_cell(cell: Cell) -> None:
-    interpret.check(cell)
+    interpret.check(cell, seeds=2 if ALL else 1)
 
 
 @pytest.mark.parametrize("load", [L.tma, L.bulk, L.cp_async, L.set])
