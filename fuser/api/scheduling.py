@@ -441,6 +441,7 @@ class Axis:
 
 
 def _check_load(op_type: LoadStoreOpType, what: str) -> None:
+    _check_kind(what, op_type, LoadStoreOpType)
     if op_type is LoadStoreOpType.load_matrix or (
         what == "cache_before" and op_type is LoadStoreOpType.cp_async
     ):

@@ -93,6 +93,11 @@ def ring_variable(nest: LoopNest, tensor: str) -> str:
     """Return the variable of the loop whose trips a tensor's stages follow."""
     ts = nest.schedule.tensors[tensor]
     axes = ts.trip_axes
+    if not axes and ts.stage_position < ts.position:
+        raise ScheduleError(
+            f"{tensor}: stage_slice_position {ts.stage_position}, and no serial loop is left of "
+            "it; needed one whose trips it shall be buffered over"
+        )
     if not axes:
         raise ScheduleError(
             f"{tensor}: circular-buffered at compute-at position {ts.position}, and no serial loop "

@@ -137,6 +137,12 @@ class NestLowering:
             return self.body(loop.body, bound)
         if loop.parallel is ParallelType.tma:
             tensors = sorted(t.tensor for _, t in walk(loop.body) if isinstance(t, Compute))
+            schedules = self.state.nest.schedule.tensors
+            if all(schedules[name].load.is_async_proxy for name in tensors):
+                raise ScheduleError(
+                    f"{', '.join(tensors)}: stored by the copy engine inside of consumer groups; "
+                    "needed a ring without groups, or an output that threads store"
+                )
             raise ScheduleError(
                 f"{', '.join(tensors)}: an axis is bound to tma, and the tensor is not copied by "
                 "LoadStoreOpType.tma or bulk; bind it to threads"

@@ -74,6 +74,7 @@ from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, releas
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.producers import by_writers
+from fuser.passes.ring_place import check_place
 from fuser.passes.state import Lowering, Scope
 from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
@@ -197,7 +198,9 @@ class RingLowering:
 
     def consumers(self) -> int:
         """Return the threads that read a stage: all that compute, or one group of them."""
-        return self.state.threads() // self.groups
+        if self.ring.buffer.is_specialized:
+            return self.state.threads() // self.groups
+        return self.state.all_threads()
 
     @property
     def group(self) -> Expr:
@@ -229,7 +232,9 @@ class RingLowering:
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
         kind = self.ring.buffer.type
-        return producer_threads(kind) if isinstance(kind, WarpSpecialized) else self.state.threads()
+        if isinstance(kind, WarpSpecialized):
+            return producer_threads(kind)
+        return self.state.all_threads()
 
     def loads(self, kind: LoadStoreOpType) -> bool:
         """Whether a tensor of the ring is loaded that way."""
@@ -242,6 +247,7 @@ class RingLowering:
         """Return the statements of a verb."""
         match verb:
             case InitRing():
+                check_place(self.state, self.ring, scope)
                 return self.init()
             case InvalRing():
                 return self.inval()

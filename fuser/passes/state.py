@@ -17,7 +17,7 @@ from fuser.kir.team_box import TeamBox
 from fuser.kir.tensor_map import TensorMapParam
 from fuser.nest.nodes import LoopNest
 from fuser.ops import BY_REDUCTION
-from fuser.passes.launch import BLOCK, LastBlock, LaunchExtents
+from fuser.passes.launch import BLOCK, LastBlock, LaunchExtents, padded_block
 from fuser.passes.layout import Layout
 from fuser.schedule.kinds import ParallelType
 
@@ -125,6 +125,12 @@ class Lowering:
     def threads(self) -> int:
         """Return the threads that the nest's loops are bound to: constants, where it is asked."""
         return prod(self.block())
+
+    def all_threads(self) -> int:
+        """Return the threads of a block, those of producers with them."""
+        self.block()  # constants, or it raises
+        padded = padded_block(self.launch, self.extra_threads)
+        return prod(e.value for e in padded if isinstance(e, Const))
 
     def block(self) -> tuple[int, int, int]:
         """Return the extents that the nest's loops are bound to: constants, where it is asked."""

@@ -34,5 +34,8 @@ def constant_range(loop: For, lets: Mapping[str, Expr]) -> Iterator[int]:
     if len(values) < 3:
         raise Unsupported(f"loop {loop.var} runs from {bounds[0]} to {bounds[1]}")
     if values[2] < 1 or (values[1] - values[0]) // values[2] > LONGEST_UNROLLED:
-        raise Unsupported(f"loop {loop.var} over boxes runs {values}")
+        raise Unsupported(
+            f"loop {loop.var} over barriers or boxes runs from {values[0]} to {values[1]}; at most "
+            f"{LONGEST_UNROLLED} iterations are taken apart, so fewer stages or boxes are needed"
+        )
     yield from range(*values)

@@ -47,7 +47,10 @@ def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
     levels = [level for _, level in tiles]
     if len(set(levels)) < len(levels) or len({name for name, _ in tiles}) < len(tiles):
         text = ", ".join(f"{name} (level {level})" for name, level in tiles)
-        raise Unsupported(f"the trip counts depend on {text}; needed one size for each level")
+        raise Unsupported(
+            f"the trip counts depend on {text}; loops that are nested equally deep (on one level) "
+            "must have their trips from one size, so check rings over different sizes apart"
+        )
     return tuple(TripSize(name, level, tile) for (name, level), tile in tiles.items())
 
 

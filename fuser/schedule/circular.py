@@ -160,14 +160,21 @@ class CircularBuffer:
         ScheduleError
             A number is no int, or out of range; `kind` is no kind of pipeline.
         """
-        for what, number in (("stages", stages), ("prefetch distance", distance)):
-            if number is not None and not _is_int(number):
+        for what, number, optional in (
+            ("stages", stages, False), ("prefetch distance", distance, True),
+        ):  # fmt: skip
+            if not (_is_int(number) or (optional and number is None)):
                 raise ScheduleError(f"circular_buffer: {what} {number!r}; an int is needed")
         if not _is_a(kind, Pipelined) and not _is_a(kind, WarpSpecialized):
             raise ScheduleError(
                 f"circular_buffer: type {kind!r}; needed Pipelined(...) or WarpSpecialized(...)"
             )
         ahead = stages - 1 if distance is None else distance
+        if ahead < -stages and stages >= 1:
+            raise ScheduleError(
+                f"circular_buffer: prefetch distance {distance} with {stages} stages; needed 0 to "
+                f"{stages - 1}, or {-stages} to -1, which count from the stages"
+            )
         return CircularBuffer(stages, ahead + stages if ahead < 0 else ahead, kind)
 
     def __post_init__(self) -> None:
