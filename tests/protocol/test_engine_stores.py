@@ -62,7 +62,7 @@ def kernel(fd, n=4 * TILE):
     return only
 
 
-def runs(fd, x, seeds=2):
+def runs(fd, x, seeds=1):
     """Yield the outputs of functional and of checked execution."""
     yield [np.asarray(out) for out in fd.manual_execute([x], backend="interpret")]
     call = bind(fd, [x], True)
