@@ -198,9 +198,8 @@ class RingLowering:
 
     def consumers(self) -> int:
         """Return the threads that read a stage: all that compute, or one group of them."""
-        if self.ring.buffer.is_specialized:
-            return self.state.threads() // self.groups
-        return self.state.all_threads()
+        state, roles = self.state, self.ring.buffer.is_specialized
+        return state.threads() // self.groups if roles else state.all_threads()
 
     @property
     def group(self) -> Expr:
@@ -232,9 +231,8 @@ class RingLowering:
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
         kind = self.ring.buffer.type
-        if isinstance(kind, WarpSpecialized):
-            return producer_threads(kind)
-        return self.state.all_threads()
+        everyone = self.state.all_threads()
+        return producer_threads(kind) if isinstance(kind, WarpSpecialized) else everyone
 
     def loads(self, kind: LoadStoreOpType) -> bool:
         """Whether a tensor of the ring is loaded that way."""
@@ -400,7 +398,7 @@ class RingLowering:
         issue = self.engine_copies(nodes, by_engine, stage, scope)
         by_threads = {n: p for n, p in plans.items() if p.engine == "threads"}
         manual = copies_by_threads(self.state, by_threads, nodes, scope, self.writers())
-        rest = tuple(n for n in self.kept(nodes, set(plans)))
+        rest = keep(nodes, lambda tensor: tensor not in plans)
         others = self.body(*by_writers(rest, scope, self.state.fresh)) if rest else ()
         result: list[Stmt] = [*manual, *others]
         if self.loads(LoadStoreOpType.cp_async):
@@ -425,10 +423,6 @@ class RingLowering:
             return (plain,)
         announce = MbarrierArriveToken(self.tokens, stage, self.full, stage, nbytes)
         return (If(self.elected(scope), (announce, *issue), (plain,)),)
-
-    def kept(self, nodes: tuple[NestNode, ...], gone: set[str]) -> tuple[NestNode, ...]:
-        """Return the nodes without the statements of some tensors."""
-        return keep(nodes, lambda tensor: tensor not in gone)
 
     def expected(self, nodes: tuple[NestNode, ...], names: set[str], scope: Scope) -> Expr:
         """Return the bytes that arrive on the full barrier in one trip."""

@@ -39,6 +39,7 @@ from fuser.passes.unswitch import holds_for_all
 from fuser.schedule.kinds import LoadStoreOpType
 
 VECTOR_BYTES = 16
+CP_ASYNC_BYTES = 4
 
 
 def vectorize_loop(
@@ -164,7 +165,7 @@ class _Widener:
         if not (isinstance(value, Element) and value.memory == source and self.after):
             return None
         target = inner[0].memory
-        if any(isinstance(s, VectorStore) and self.by_cp_async(s.memory) for s in self.after):
+        if any(isinstance(s, VectorStore) and self.by_cp_async(s) for s in self.after):
             return self.cp_async()
         self.before = [
             s for s in self.before if not (isinstance(s, DeclareRegisters) and s.name == target)
@@ -175,10 +176,11 @@ class _Widener:
             if isinstance(s, VectorStore)
         ]
 
-    def by_cp_async(self, memory: str) -> bool:
-        """Whether a shared tensor is filled by ``cp.async``."""
-        ts = self.state.nest.schedule.tensors.get(memory)
-        return ts is not None and ts.load is LoadStoreOpType.cp_async
+    def by_cp_async(self, store: VectorStore) -> bool:
+        """Whether a store fills a shared tensor by ``cp.async``, which moves 4 bytes or more."""
+        ts = self.state.nest.schedule.tensors.get(store.memory)
+        wide = store.width * store.dtype.nbytes >= CP_ASYNC_BYTES
+        return wide and ts is not None and ts.load is LoadStoreOpType.cp_async
 
     def cp_async(self) -> list[Stmt]:
         """Return asynchronous copies in place of the loads and stores of a plain copy."""

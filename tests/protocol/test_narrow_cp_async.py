@@ -31,7 +31,7 @@ def ring(dtype: DataType, width: int, sync: str) -> FusionDefinition:
     here, there = (2, 3) if width > 1 else (3, 2)  # elements are read by other threads
     for tv, threads in ((tile, here), (y, there)):
         tv.split(1, 256)
-        tv.split(2, 64 if threads == 3 else 4)
+        tv.split(2, 64 if threads == 3 else (width if width > 1 else 4))
         tv.axis(threads).parallelize(ParallelType.block_x)
     if width > 1:
         tile.axis(3).parallelize(ParallelType.vectorize)
@@ -43,7 +43,7 @@ def ring(dtype: DataType, width: int, sync: str) -> FusionDefinition:
 
 
 @pytest.mark.parametrize("sync", ["parity", "token"])
-@pytest.mark.parametrize(("width", "columns"), [(1, 768), (1, 1001), (4, 768), (4, 1000)])
+@pytest.mark.parametrize(("width", "columns"), [(1, 768), (1, 1001), (2, 768), (4, 768), (4, 1000)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
 def test_every_access_is_released(dtype, width, columns, sync, rng):
     fd = ring(dtype, width, sync)
