@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rings import interpret, matrix
 from rings.cells import Cell
-from rings.families import Choices, L, buffered, shared_out, staged, tensor, tiled
+from rings.families import Choices, L, P, buffered, shared_out, staged, tensor, tiled
 
 from fuser import FusionDefinition
 
@@ -63,3 +63,24 @@ def test_the_subset_meets_what_it_says() -> None:
     }
     loads = {(c.loads, c.dtype) for c in cells}
     assert loads >= {(a, d) for a in (*matrix.ALONE, *matrix.PAIRS) for d in matrix.DTYPES}
+
+
+@pytest.mark.parametrize("load", [L.tma, L.bulk], ids=lambda load: load.name)
+def test_a_grid_axis_right_of_the_position(load: L) -> None:
+    """Blocks are dealt out inside the trips: each loads its own tile, and only that."""
+    c = Choices((load,))
+    with FusionDefinition() as fd:
+        x = tensor(fd, 1, c.dtype)
+        y = x * 2.0 + 1.0
+        fd.add_output(y)
+    cache = staged(x, load)
+    for t in (y, cache):
+        t.split(0, 128)
+        t.split(0, 4)  # trip, block, element
+        t.axis(1).parallelize(P.grid_x)
+    y.split(2, 32)
+    y.axis(3).parallelize(P.block_x)
+    cache.axis(2).parallelize(P.tma)
+    buffered(cache, y, 1, c)
+    inputs = [np.random.default_rng(0).integers(-9, 10, 3000).astype("f4")]
+    interpret.exact("grid inside", fd, inputs, inputs[0].astype("f8") * 2 + 1, 2)
