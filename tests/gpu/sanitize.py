@@ -16,28 +16,23 @@ from pathlib import Path
 
 from rings import matrix
 from rings.cells import Cell
-from rings.families import L
 
 from fuser import DataType
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 SECONDS = 300
-KINDS = ("parity-mbarrier", "ws", "ws-regs", "groups", "pingpong")
+KINDS = ("parity-mbarrier", "parity-barrier", "ws", "ws-regs", "groups", "pingpong")
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
 
 
 def cells() -> list[Cell]:
     """Return a cell of the matrix of every family and way to load, of each kind that it has.
 
-    racecheck does not follow a release by a warp of what stores or plain bulk copies overwrite (see
-    docs/circular_buffer.md), so those rings release by barriers of the block here; odd sizes, of
-    which threads make the copies, are left out.
+    None is left out for what a tool says of it; docs/circular_buffer.md tells what is known.
     """
     found: dict[tuple[object, ...], Cell] = {}
     for cell in sorted(matrix.whole(), key=_rank):
-        by_boxes = set(cell.loads) <= {L.tma} or cell.family == "registers"
-        kinds = KINDS if by_boxes else ("parity-barrier",)
-        if cell.type in kinds and cell.size is None and cell.edge != "odd":
+        if cell.type in KINDS and cell.size is None:
             found.setdefault((cell.family, cell.variant, cell.loads, cell.type), cell)
     return list(found.values())
 
