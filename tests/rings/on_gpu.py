@@ -1,7 +1,8 @@
 """Cells on a GPU: a worker that takes cells by name on stdin, and a guard that survives hangs.
 
-``echo CELL | python -m rings.on_gpu`` runs one by hand. Outputs are poisoned before every run, and
-sentinel bytes behind every allocation are compared after it.
+``echo CELL | python -m rings.on_gpu [by_thread] [no_wait]`` runs one by hand, with a change to the
+kernel if one is named (see VARIANTS). Outputs are poisoned before every run, and sentinel bytes
+behind every allocation are compared after it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 
 from fuser import DataType
 from fuser.core.errors import FallbackWarning, LaunchError
+from fuser.passes.ring import RingLowering
 from fuser.runtime.driver import check as checked
 from fuser.runtime.driver import driver
 from fuser.runtime.log import CompileWarning
@@ -34,6 +36,12 @@ REPEATS = 3
 SILENCE_SECONDS = 60
 """How long a worker may work on one cell, compilation included."""
 WORKER = (sys.executable, "-m", "rings.on_gpu")
+VARIANTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "by_thread": ("readers", RingLowering.consumers),
+    "no_wait": ("acquire", lambda ring, verb, scope: ()),
+}
+"""Changes to how rings are lowered: every reader says itself that it has read a stage, instead of
+one lane for its warp; a stage is filled without the wait for its readers, which is a race."""
 
 
 # ---- worker ------------------------------------------------------------------------------------
@@ -189,4 +197,6 @@ def _lines_of(process: subprocess.Popen[str]) -> queue.Queue[str | None]:
 
 
 if __name__ == "__main__":
+    for change in sys.argv[1:]:
+        setattr(RingLowering, *VARIANTS[change])
     work(sys.stdin.read().split())
