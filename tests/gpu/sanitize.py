@@ -3,9 +3,9 @@
 ``PYTHONPATH=.:tests python tests/gpu/sanitize.py [compute-sanitizer]`` on a machine with a GPU;
 prints a table and ends with status 1 if anything was found.
 
-racecheck does not follow a release by a warp (all lanes read, ``__syncwarp``, one lane arrives at the
-mbarrier): it sees the arrival of one lane only. So a cell that it reports is run twice more, with
-an arrival by every reader in place of the warp's, and so but without the wait for the readers,
+racecheck does not follow a release by a warp (all lanes read, ``__syncwarp``, one lane arrives at
+the mbarrier): it sees the arrival of one lane only. So a cell that it reports is run twice more,
+with an arrival by every reader in place of the warp's, and so but without the wait for the readers,
 which is a race. It counts as clean if the first is clean and the second is reported or hangs.
 """
 
