@@ -36,12 +36,18 @@ from rings.choices import (
 # ---- maps --------------------------------------------------------------------------------------
 
 
-def single_dim(c: Choices) -> FusionDefinition:
-    """``y = 2 x + 1`` of a vector, a tile a trip."""
+def affine(rank: int, c: Choices) -> tuple[FusionDefinition, Tensor, Tensor]:
+    """Return the definition of ``y = 2 x + 1``, `x` and `y`."""
     with FusionDefinition() as fd:
-        x = tensor(fd, 1, c.dtype)
+        x = tensor(fd, rank, c.dtype)
         y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
         fd.add_output(y)
+    return fd, x, y
+
+
+def single_dim(c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a vector, a tile a trip."""
+    fd, x, y = affine(1, c)
     cache = staged(x, c.single)
     shared_out(y, 0, c)
     tiled(cache, 0, c.single, c)
@@ -51,10 +57,7 @@ def single_dim(c: Choices) -> FusionDefinition:
 
 def multi_dim(c: Choices) -> FusionDefinition:
     """``y = 2 x + 1`` of a matrix: boxes of two dimensions, columns over blocks, rows in trips."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 2, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(2, c)
     cache = staged(x, c.single)
     columns = c.tile // ROWS
     for t in (y, cache):
@@ -88,10 +91,7 @@ def pointwise(c: Choices) -> FusionDefinition:
 
 def groups_map(c: Choices) -> FusionDefinition:
     """``y = 2 x + 1`` of a vector, a tile a trip, every other one for the same consumer group."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 1, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(1, c)
     cache = staged(x, c.single)
     for t in (y, cache):
         t.split(0, c.tile)
@@ -137,10 +137,7 @@ def staged_out(y: Tensor, c: Choices) -> Tensor:
 
 def store(c: Choices) -> FusionDefinition:
     """``y = 2 x + 1`` of a vector: a ring of loads, and a ring of tiles that are stored."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 1, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(1, c)
     cache, tile = staged(x, c.single), staged_out(y, c)
     shared_out(tile, 0, c)
     tiled(y, 0, c.single if c.single in ENGINE else L.tma, c)
@@ -153,10 +150,7 @@ def store(c: Choices) -> FusionDefinition:
 
 def store_boxes(c: Choices) -> FusionDefinition:
     """As `store` of a matrix: boxes of two dimensions, columns over blocks, rows in trips."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 2, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(2, c)
     cache, tile = staged(x, c.single), staged_out(y, c)
     for t in (y, tile, cache):
         t.split(1, c.tile // ROWS)
@@ -175,10 +169,7 @@ def store_boxes(c: Choices) -> FusionDefinition:
 
 def store_alone(c: Choices) -> FusionDefinition:
     """As `store` of rows over blocks, without a ring of loads."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 2, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, _, y = affine(2, c)
     tile = staged_out(y, c)
     shared_out(tile, 1, c)
     tiled(y, 1, c.single, c)
@@ -236,10 +227,7 @@ def multicast(c: Choices) -> FusionDefinition:
 
 def nested(c: Choices) -> FusionDefinition:
     """``y = 2 x + 1`` of a vector: tiles through shared memory, their parts through registers."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 1, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(1, c)
     cache = staged(x, c.single)
     part = cache.cache_after()
     for t in (y, part):
@@ -256,10 +244,7 @@ def nested(c: Choices) -> FusionDefinition:
 
 def registers(c: Choices) -> FusionDefinition:
     """``y = 2 x + 1`` of a vector, straight into registers, a tile a trip."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, 1, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
+    fd, x, y = affine(1, c)
     part = x.cache_after(c.single)
     for t in (y, part):
         shared_out(t, 0, c)
