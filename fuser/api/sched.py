@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fuser.api.owner import Owner
 from fuser.api.scheduling import Scheduling, directive
 from fuser.core.errors import ScheduleError
-from fuser.passes.reach import check_position, largest_position
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
@@ -154,6 +153,8 @@ def _inline(
     hand: HandSchedule, targets: Sequence[str], limit: int | None, exact: bool = False
 ) -> None:
     """Set positions, consumers before their producers."""
+    from fuser.passes.reach import check_position, largest_position
+
     complete = hand.complete()
     graph, schedule = complete.part.graph, complete.schedule
     stores = {o.value for o in graph.outputs}

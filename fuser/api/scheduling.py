@@ -11,7 +11,6 @@ from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
 from fuser.core.location import caller_location
-from fuser.passes.reach import check_position, consumers_of
 from fuser.schedule import stage
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
 from fuser.schedule.cluster import check_cluster_axis
@@ -369,6 +368,8 @@ class Scheduling:
         self._check_inlined(consumer.name)
 
     def _check_inlined(self, consumer: str) -> None:
+        from fuser.passes.reach import check_position, consumers_of
+
         complete = self.fd.hand.complete()
         graph, schedule = complete.part.graph, complete.schedule
         me = complete.names.get(self.name, self.name)

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fuser.runtime.cache import cache_folder
 from fuser.runtime.driver import Device, device, device_count, driver_version
 from fuser.runtime.nvrtc import nvrtc_version
 from fuser.runtime.sass import find_tool
+from fuser.runtime.store import cache_folder, size_limit
 
 # distribution -> what is lost without it
 REQUIRED = {
@@ -24,6 +24,7 @@ REQUIRED = {
     "jinja2": "no CUDA text, so no GPU",
     "cuda-python": "no compilation and no launches; fusions run on the interpreter",
     "nvidia-cuda-nvrtc": "no compilation, unless a CUDA toolkit is installed",
+    "platformdirs": "no compilation, unless FUSER_CACHE_DIR is set",
 }
 OPTIONAL = {
     "torch": "no torch tensors as inputs",
@@ -111,7 +112,8 @@ def _describe(gpu: Device) -> str:
 def _cache() -> str:
     folder = cache_folder()
     sizes = [path.stat().st_size for path in _files(folder)]
-    return f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB"
+    total = f"{sum(sizes) / 2**20:.1f} MiB of at most {size_limit() / 2**20:g} MiB"
+    return f"{folder}: {len(sizes)} files, {total}"
 
 
 def _files(folder: Path) -> list[Path]:

@@ -77,6 +77,14 @@ def duration(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def size(nbytes: int) -> str:
+    """Print a number of bytes in its largest binary unit."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.1f} {unit}"
+    return f"{nbytes} B"
+
+
 def plural(count: int, noun: str) -> str:
     """Print ``1 kernel`` or ``2 kernels``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -67,3 +67,7 @@ class OptionError(FuserError):
 
 class FallbackWarning(UserWarning):
     """Inputs made a run take a slower kernel than its schedule asked for; results are the same."""
+
+
+class CacheWarning(UserWarning):
+    """The folder of cached kernels cannot be used; every process compiles its own."""

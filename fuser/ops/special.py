@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 F64: TypeAlias = NDArray[np.float64]
@@ -100,7 +99,7 @@ def _exp_minus_square(x: F64) -> F64:
 def _erfcx_positive(x: F64) -> F64:
     """exp(x**2) erfc(x), for x >= 0."""
     t = (x - _ERFCX_SCALE) / (x + _ERFCX_SCALE)
-    return np.asarray(chebyshev.chebval(t, _erfcx_series()) / (1.0 + 2.0 * x))
+    return np.asarray(np.polynomial.chebyshev.chebval(t, _erfcx_series()) / (1.0 + 2.0 * x))
 
 
 def _erfc_positive(x: F64) -> F64:
@@ -109,7 +108,7 @@ def _erfc_positive(x: F64) -> F64:
 
 
 def _erf_small(x: F64) -> F64:
-    return np.asarray(x * chebyshev.chebval(2.0 * x * x - 1.0, _erf_series()))
+    return np.asarray(x * np.polynomial.chebyshev.chebval(2.0 * x * x - 1.0, _erf_series()))
 
 
 def _erf_block(x: F64) -> F64:
@@ -240,7 +239,7 @@ def _lgamma_positive(x: F64) -> F64:
         product = np.where(step, product * shifted, product)
     tiny = shifted < 0.5
     argument = np.clip(np.where(tiny, shifted + 1.0, shifted), 0.5, 3.0)
-    series = chebyshev.chebval((argument - 1.75) / 1.25, _lgamma_series())
+    series = np.polynomial.chebyshev.chebval((argument - 1.75) / 1.25, _lgamma_series())
     small = series * (argument - 1.0) * (argument - 2.0) + np.log(product)
     small = np.where(tiny, small - np.log(shifted), small)
     return np.where(x < 10.0, small, _lgamma_large(np.maximum(x, 10.0)))

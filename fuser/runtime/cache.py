@@ -1,16 +1,9 @@
-"""Cubins kept by what they were compiled from: in memory, and in a folder across processes.
-
-A file holds the SHA-256 of the rest, so a damaged or truncated one is recognised and rebuilt; it
-is written under a temporary name and renamed, so readers never see half a file.
-"""
+"""Cubins kept by what they were compiled from: in memory, and in a folder across processes."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,28 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from fuser.runtime.log import CompileLog, OnSpill
-from fuser.runtime.nvrtc import Cubin, compile_cubin, compile_options, nvrtc_version
-
-_FORMAT = 1  # raised whenever the layout of a file or of its key changes
-_DIGEST_BYTES = 32
-
-
-def cache_folder() -> Path:
-    """Return the folder of cached files: FUSER_CACHE_DIR, else fuser under the user's cache."""
-    if chosen := os.environ.get("FUSER_CACHE_DIR"):
-        return Path(chosen)
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "fuser"
+from fuser.runtime.nvrtc import Cubin, compile_cubin, compile_options, nvrtc_build
+from fuser.runtime.store import FORMAT, EntryStore, cache_folder, size_limit
 
 
 def cubin_key(source: str, name: str, arch: str, options: tuple[str, ...]) -> str:
-    """Return the hexadecimal key of a compilation, NVRTC's version included."""
-    parts = (str(_FORMAT), str(nvrtc_version()), name, arch, *options, source)
+    """Return the hexadecimal key of a compilation, the build of NVRTC included."""
+    parts = (str(FORMAT), nvrtc_build(), name, arch, *options, source)
     digest = hashlib.sha256()
     for part in parts:
         text = part.encode()
         digest.update(len(text).to_bytes(8, "little") + text)
     return digest.hexdigest()
+
+
+def cubin_store(folder: Path | None = None, limit: int | None = None) -> EntryStore:
+    """Return the store of cubins, by default where and as large as the environment says."""
+    where = cache_folder() / "cubin" if folder is None else folder
+    return EntryStore(where, size_limit() if limit is None else limit)
 
 
 class CubinCache:
@@ -48,23 +37,30 @@ class CubinCache:
     Parameters
     ----------
     folder
-        Where files go; by default `cache_folder` at the time of each call.
+        Where files go; by default ``cubin`` in `cache_folder` at the time of each call.
     compiler
         What to call on a miss (tests count its calls).
+    limit
+        Bytes of all files together, 0 for no files; by default `size_limit` at each call.
     """
 
     def __init__(
-        self, folder: Path | None = None, compiler: Callable[..., Cubin] = compile_cubin
+        self,
+        folder: Path | None = None,
+        compiler: Callable[..., Cubin] = compile_cubin,
+        limit: int | None = None,
     ) -> None:
         self._folder = folder
         self._compiler = compiler
+        self._limit = limit
         self._memory: dict[str, Cubin] = {}
+        self._building: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     @property
-    def folder(self) -> Path:
-        """Folder of this cache's files."""
-        return self._folder or cache_folder() / "cubin"
+    def store(self) -> EntryStore:
+        """Files of this cache."""
+        return cubin_store(self._folder, self._limit)
 
     def get(
         self,
@@ -79,59 +75,61 @@ class CubinCache:
     ) -> Cubin:
         """Return the cubin of `compile_cubin` with the same arguments, compiling at most once.
 
-        `on_spill` applies to cached kernels too. Two threads that miss at the same time may both
-        compile; they get equal results.
+        `on_spill` applies to cached kernels too. Threads that miss at the same time wait for the
+        first of them; processes each compile, and get equal results.
         """
         options = compile_options(arch, lineinfo=lineinfo, debug=debug, fmad=fmad)
         key = cubin_key(source, name, arch, options)
-        with self._lock:
-            cubin = self._memory.get(key)
-        cubin = cubin or read_entry(self.folder / key, name, arch)
-        if cubin is None:
-            cubin = self._compiler(
+
+        def build() -> Cubin:
+            return self._compiler(
                 source, name, arch, lineinfo=lineinfo, debug=debug, fmad=fmad, on_spill="ignore"
             )
-            write_entry(self.folder / key, cubin)
-        with self._lock:
-            self._memory[key] = cubin
+
+        cubin = self._memory.get(key) or self._once(key, build)
         cubin.log.enforce(name, "ignore" if debug else on_spill)
+        return cubin
+
+    def _once(self, key: str, build: Callable[[], Cubin]) -> Cubin:
+        """Read the file of `key`, or build and write it, in one thread while others wait."""
+        with self._lock:
+            turn = self._building.setdefault(key, threading.Lock())
+        with turn:
+            cubin = self._memory.get(key)
+            if cubin is None:
+                cubin = self._memory[key] = self._read_or_build(key, build)
+        with self._lock:
+            self._building.pop(key, None)
+        return cubin
+
+    def _read_or_build(self, key: str, build: Callable[[], Cubin]) -> Cubin:
+        store = self.store
+        payload = store.read(key)
+        if payload is not None:
+            return unpack(payload)
+        cubin = build()
+        store.write(key, pack(cubin))
         return cubin
 
     def forget(self) -> None:
         """Drop the entries in memory; files stay."""
-        with self._lock:
-            self._memory.clear()
+        self._memory.clear()
 
 
-def write_entry(path: Path, cubin: Cubin) -> None:
-    """Store `cubin` at `path`; a folder that cannot be written costs the entry, not the run."""
-    header: dict[str, Any] = {"log": asdict(cubin.log), "ptx": cubin.ptx}
-    payload = json.dumps(header).encode() + b"\n" + cubin.image
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(payload).digest() + payload)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+def pack(cubin: Cubin) -> bytes:
+    """Return a cubin, with all that a launch and a listing need, as the payload of an entry."""
+    header: dict[str, Any] = {
+        "name": cubin.name, "arch": cubin.arch, "log": asdict(cubin.log), "ptx": cubin.ptx,
+    }  # fmt: skip
+    return json.dumps(header).encode() + b"\n" + cubin.image
 
 
-def read_entry(path: Path, name: str, arch: str) -> Cubin | None:
-    """Return the cubin stored at `path`; None if there is none or it is damaged."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    if hashlib.sha256(payload).digest() != digest:
-        return None
+def unpack(payload: bytes) -> Cubin:
+    """Return the cubin that `pack` was given; its `seconds` are 0."""
     header, _, image = payload.partition(b"\n")
     fields = json.loads(header)
     log = fields["log"] | {key: tuple(fields["log"][key]) for key in ("notes", "warnings")}
-    return Cubin(name, arch, image, fields["ptx"], CompileLog(**log), seconds=0.0)
+    return Cubin(fields["name"], fields["arch"], image, fields["ptx"], CompileLog(**log), 0.0)
 
 
 CUBINS = CubinCache()

@@ -6,6 +6,7 @@ Sources include nothing, so no CUDA toolkit is needed: the library may come from
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -131,6 +132,21 @@ def nvrtc_version() -> tuple[int, int]:
     if int(result):
         raise BackendError(f"NVRTC: nvrtcVersion failed with {result.name}; needed a working one")
     return int(major), int(minor)
+
+
+@cache
+def nvrtc_build() -> str:
+    """Return what tells this NVRTC from any other: its version, and size and time of its file.
+
+    The version alone does not: patch releases share it, and differ in the code they make.
+    """
+    version = "{}.{}".format(*nvrtc_version())
+    try:
+        library = import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
+        stat = os.stat(library.abs_path)
+    except (ImportError, AttributeError, RuntimeError, OSError, TypeError):
+        return version
+    return f"{version} {stat.st_size} {stat.st_mtime_ns}"
 
 
 @cache

@@ -1,0 +1,94 @@
+"""``python -m fuser cache``: the compiled kernels kept on disk, listed or deleted."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fuser.cli import show
+from fuser.cli.command import Command
+from fuser.cli.script import complain
+from fuser.core.errors import OptionError
+from fuser.runtime.cache import cubin_store, unpack
+from fuser.runtime.store import Entry, EntryStore, unseal
+
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def configure(part: ArgumentParser) -> None:
+    """Add the arguments of ``cache``."""
+    part.add_argument(
+        "what", nargs="?", choices=("list", "clear"), default="list",
+        help="print the entries, most recently used first (default), or delete them all",
+    )  # fmt: skip
+
+
+def execute(args: Namespace) -> int:
+    """List or clear the folder of this user."""
+    try:
+        store = cubin_store()
+    except OptionError as error:
+        return complain(show.console(stderr=True), "cache", str(error))
+    out = show.console()
+    return clear(out, store) if args.what == "clear" else listing(out, store)
+
+
+def clear(out: Console, store: EntryStore) -> int:
+    """Delete every entry; 1 when some could not be."""
+    gone = store.clear()
+    size = show.size(sum(entry.nbytes for entry in gone))
+    left = len(store.entries())
+    out.print(Text(f"{store.folder}: deleted {show.plural(len(gone), 'file')}, {size}"))
+    if left:
+        out.print(Text(f"{show.plural(left, 'file')} could not be deleted", style="bold red"))
+    return int(left > 0)
+
+
+def listing(out: Console, store: EntryStore) -> int:
+    """Print a table of the entries and what they take together."""
+    entries = store.entries()
+    if entries:
+        table = Table()
+        table.add_column("kernel", overflow="fold")
+        table.add_column("arch")
+        table.add_column("size", justify="right", no_wrap=True)
+        table.add_column("last used", justify="right", no_wrap=True)
+        now = time.time()
+        for entry in reversed(entries):
+            used = f"{age(now - entry.used)} ago"
+            table.add_row(*titles(entry), show.size(entry.nbytes), used)
+        out.print(table)
+    total = show.size(sum(entry.nbytes for entry in entries))
+    count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+    line = f"{store.folder}: {count}, {total} of at most {show.size(store.limit)}"
+    out.print(Text(line), soft_wrap=True)
+    return 0
+
+
+def titles(entry: Entry) -> tuple[Text, Text]:
+    """Return the kernel and the architecture of an entry, which may be damaged or gone."""
+    try:
+        payload = unseal(entry.key, entry.path.read_bytes())
+    except OSError:
+        payload = None
+    if payload is None:
+        return Text("damaged, or of another version", style="yellow"), Text("")
+    cubin = unpack(payload)
+    return Text(cubin.name), Text(cubin.arch)
+
+
+def age(seconds: float) -> str:
+    """Print how long ago something was, in its largest unit."""
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return "0 s"
+
+
+COMMAND = Command(
+    "cache", "list the compiled kernels kept on disk, or delete them", execute, configure
+)
