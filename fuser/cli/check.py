@@ -26,6 +26,10 @@ def configure(part: ArgumentParser) -> None:
         help="check every form of pipeline this package makes, and their mutants",
     )  # fmt: skip
     part.add_argument(
+        "--family", metavar="TEXT",
+        help="of the matrix, only the families whose names contain TEXT",
+    )  # fmt: skip
+    part.add_argument(
         "--timeline", metavar="OUT",
         help="draw how the first wrong pipeline goes wrong: an .svg, or a .png by matplotlib",
     )  # fmt: skip
@@ -35,9 +39,16 @@ def configure(part: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Check the matrix, or every kernel that a script's fusions became."""
-    if args.matrix:
-        return run_matrix()
     err = show.console(stderr=True)
+    if args.family is not None and not args.matrix:
+        return complain(err, "check", "--family chooses of the matrix; needed --matrix, too")
+    if args.matrix:
+        status = run_matrix(lambda family: (args.family or "") in family.name)
+        if status is None:
+            return complain(
+                err, "check", f"no family of the matrix has {args.family!r} in its name"
+            )
+        return status
     try:
         pictures.check(args.timeline)
     except OptionError as error:

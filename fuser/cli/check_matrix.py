@@ -14,12 +14,13 @@ import numpy as np
 
 from fuser.api.definition import FusionDefinition
 from fuser.api.execute import bind, program_of
-from fuser.cli import pipelines, show
+from fuser.cli import harmless, pipelines, show
+from fuser.cli.harmless import Harmless
 from fuser.kir.core import Kernel
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
-from fuser.protocol.mutants import mutants
-from fuser.protocol.verdict import FEW_TRIPS, LAST_TILE_CUT, check
+from fuser.protocol.mutants import Mutant, mutants
+from fuser.protocol.verdict import FEW_TRIPS, LAST_TILE_CUT, check, explore_few
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -33,10 +34,6 @@ FORMS = tuple(
 SPECIAL = WarpSpecialized()
 MOST_STAGES = 8
 EXPLORED_STAGES = 4
-SAID_TWICE = frozenset(
-    {"acquire dropped", "convergence dropped", "barrier dropped", "wait moved behind the use"}
-)
-"""What the barriers before and behind a tile that is stored say as well."""
 MUTATED = ((2, 1), (3, 2))
 """Stages and prefetch distance of the kernels that mutants are made of."""
 
@@ -47,8 +44,8 @@ class Family:
 
     Attributes
     ----------
-    redundant
-        Mutants that may be right: other barriers say what they leave out.
+    harmless
+        Mutants that are right: another statement says what they leave out.
     """
 
     name: str
@@ -61,7 +58,7 @@ class Family:
     tensors: int = 1
     groups: int = 1
     shape: tuple[int, ...] = ()
-    redundant: frozenset[str] = frozenset()
+    harmless: tuple[Harmless, ...] = ()
 
     def configurations(self) -> Iterator[tuple[int, int]]:
         """Yield stages and prefetch distance."""
@@ -79,15 +76,24 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one configuration."""
+    """The outcome of one configuration.
 
-    family: str
-    what: str
+    Attributes
+    ----------
+    mutants, caught
+        Those that must be caught, and those that are.
+    harmless
+        Those that are listed as right and shown to be.
+    faults
+        What is not as it must be, in words.
+    """
+
     ok: bool
     states: int
     mutants: int
     caught: int
-    missed: tuple[str, ...] = ()
+    harmless: tuple[Harmless, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 def families() -> tuple[Family, ...]:
@@ -115,7 +121,7 @@ def _stores() -> Iterator[Family]:
         for load in (LOAD.tma, LOAD.bulk):
             yield Family(
                 f"stores out of tiles, {name}, {load.name}", pipelines.ring_store, load, form, 3,
-                form is not SPECIAL, redundant=SAID_TWICE,
+                form is not SPECIAL, harmless=harmless.of_stores_out_of_tiles(form),
             )  # fmt: skip
             yield Family(
                 f"stores out of the ring, {name}, {load.name}", pipelines.ring_copy, load, form, 3,
@@ -149,12 +155,13 @@ def _groups() -> Iterator[Family]:
         form = WarpSpecialized(ParallelType.block_y, None, 3, turns)
         name = "two consumer groups" + (", ping-pong" if turns else " with their own stages")
         most, groups = (EXPLORED_STAGES, 1) if turns else (MOST_STAGES, 2)
-        for trips in (2, 3) if turns else (1, 2, 3):  # a single trip needs no turns
+        for trips in (1, 2, 3):
             build = partial(pipelines.ring_groups, trips=trips)
             yield Family(
-                f"{name}, rounds of {trips} trips", build, LOAD.tma, form,
+                f"{name}, rounds of {show.plural(trips, 'trip')}", build, LOAD.tma, form,
                 most if trips < 3 else EXPLORED_STAGES, False, 2, groups=groups,
                 shape=(512, 16 * trips),
+                harmless=harmless.OF_SINGLE_TURNS if turns and trips == 1 else (),
             )  # fmt: skip
 
 
@@ -163,7 +170,7 @@ def _rows(name: str, load: LoadStoreOpType, form: CircularBufferType, most: int)
 
 
 def judge(task: tuple[Family, int, int]) -> Result:
-    """Prove and explore one configuration, and catch its mutants."""
+    """Prove and explore one configuration, and all its mutants."""
     family, stages, prefetch = task
     kernel = family.kernel(stages, prefetch)
     what = f"S = {stages}, P = {prefetch}"
@@ -172,18 +179,45 @@ def judge(task: tuple[Family, int, int]) -> Result:
     if stages <= EXPLORED_STAGES and family.rank == 1:
         clean, more = _explored(kernel)
         ok, states = ok and clean, states + more
-    made = mutants(kernel) if (stages, prefetch) in MUTATED else ()
-    made = tuple(m for m in made if m.kind not in family.redundant)
-    missed = list[str]()
+    faults = [] if ok else [f"{what}: {verdict.reach} {verdict.note}"]
+    if (stages, prefetch) not in MUTATED:
+        return Result(ok, states, 0, 0, faults=tuple(faults))
+    made = mutants(kernel)
+    listed = [h for h in family.harmless if stages in h.stages]
+    for h in listed:
+        if not any(h.is_about(m) for m in made):
+            faults.append(f"{what}: {h.kind}, {h.where}: listed as harmless, and not made")
+    caught, right = 0, list[Harmless]()
     for mutant in made:
-        found = check(mutant.kernel)
-        states += found.states
-        if found.reach != "wrong" or not found.trips:
-            missed.append(f"{what}: {mutant.kind}, {mutant.where}: {found.reach} {found.note}")
-    if not ok:
-        missed.append(f"{what}: {verdict.reach} {verdict.note}")
-    caught = len(made) - len(missed) + (not ok)
-    return Result(family.name, what, ok, states, len(made), caught, tuple(missed))
+        expected = next((h for h in listed if h.is_about(mutant)), None)
+        is_wrong, words, more = _verdict_of(mutant, expected)
+        states += more
+        caught += is_wrong
+        if words:
+            faults.append(f"{what}: {mutant.kind}, {mutant.where}: {words}")
+        elif expected is not None:
+            right.append(expected)
+    return Result(ok, states, len(made) - len(right), caught, tuple(right), tuple(faults))
+
+
+def _verdict_of(mutant: Mutant, expected: Harmless | None) -> tuple[bool, str, int]:
+    """Return whether a mutant is caught, what is not as it must be, and the states explored.
+
+    One that is listed as harmless must be right for every number of trips by the proof, and for all
+    small ones by exploration; any other must be wrong by both.
+    """
+    found = check(mutant.kernel)
+    if found.reach == "wrong" and found.trips:
+        words = "" if expected is None else "is wrong, and listed as harmless"
+        return True, words, found.states
+    if expected is None:
+        return False, f"{found.reach} {found.note}", found.states
+    analysis = analyse(mutant.kernel)
+    assert analysis is not None
+    few = explore_few(analysis, "")
+    shown = found.reach == "proved" and few.reach == "explored"
+    words = "" if shown else f"listed as harmless, and not shown to be: {found.note or few.note}"
+    return False, words, found.states + few.states
 
 
 def _explored(kernel: Kernel) -> tuple[bool, int]:
@@ -199,11 +233,16 @@ def _explored(kernel: Kernel) -> tuple[bool, int]:
     return clean, states
 
 
-def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int:
-    """Judge all configurations, print one line a family, and return the exit status."""
+def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int | None:
+    """Judge all configurations, print one line a family, and return the exit status.
+
+    None when no family is chosen.
+    """
     out = show.console()
     chosen = [family for family in families() if only(family)]
-    ok = configurations = caught = made = 0
+    if not chosen:
+        return None
+    every = list[Result]()
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         pending = [
             [pool.submit(judge, (family, s, p)) for s, p in reversed([*family.configurations()])]
@@ -211,15 +250,27 @@ def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int:
         ]
         for family, futures in zip(chosen, pending, strict=True):
             results = [future.result() for future in futures]
-            good = sum(r.ok for r in results)
-            found, all_ = sum(r.caught for r in results), sum(r.mutants for r in results)
-            states = sum(r.states for r in results)
-            line = f"{family.name}: {good} of {len(results)} proved for all N"
-            line += f", mutants {found} of {all_}" if all_ else ""
-            out.print(f"{line}, {states} states", markup=False, soft_wrap=True)
-            for text in (text for r in results for text in r.missed):
+            out.print(_line(family.name, results), markup=False, soft_wrap=True)
+            for text in (text for r in results for text in r.faults):
                 out.print(f"  {text}", markup=False, soft_wrap=True)
-            ok, configurations = ok + good, configurations + len(results)
-            caught, made = caught + found, made + all_
-    out.print(f"configurations {ok} ok, mutants {caught} caught of {made}")
-    return int(ok < configurations or caught < made)
+            every += results
+    ok, caught = sum(r.ok for r in every), sum(r.caught for r in every)
+    made, right = sum(r.mutants for r in every), sum(len(r.harmless) for r in every)
+    last = f"configurations {ok} ok, mutants {caught} caught of {made}, {right} harmless"
+    out.print(last, soft_wrap=True)
+    return int(any(r.faults for r in every))
+
+
+def _line(name: str, results: list[Result]) -> str:
+    """Return what is printed of a family."""
+    good, states = sum(r.ok for r in results), sum(r.states for r in results)
+    parts = [f"{name}: {good} of {len(results)} proved for all N"]
+    caught, made = sum(r.caught for r in results), sum(r.mutants for r in results)
+    if made:
+        parts.append(f"mutants {caught} of {made}")
+    right = [h for r in results for h in r.harmless]
+    if right:
+        said_by = "; ".join(dict.fromkeys(h.said_by for h in right))
+        verb = "is" if len(right) == 1 else "are"
+        parts.append(f"{len(right)} more {verb} harmless (proved): said by {said_by}")
+    return ", ".join((*parts, show.plural(states, "state")))

@@ -86,7 +86,8 @@ def variants(body: Body, edit: Edit) -> Iterator[tuple[str, str, Body]]:
 def _inside(stmt: Stmt, edit: Edit) -> Iterator[tuple[str, str, Stmt]]:
     if isinstance(stmt, For):
         for kind, where, body in variants(stmt.body, edit):
-            yield kind, f"{where} in loop {stmt.var}", replace(stmt, body=body)
+            label = f" ({stmt.label})" if stmt.label else ""
+            yield kind, f"{where} in loop {stmt.var}{label}", replace(stmt, body=body)
     elif isinstance(stmt, If):
         for kind, where, body in variants(stmt.body, edit):
             yield kind, where, replace(stmt, body=body)
@@ -101,8 +102,9 @@ def _inside(stmt: Stmt, edit: Edit) -> Iterator[tuple[str, str, Stmt]]:
 
 
 def _name(stmt: Stmt) -> str:
-    barrier = getattr(stmt, "barrier", "")
-    return f"{type(stmt).__name__}({barrier})" if barrier else type(stmt).__name__
+    """Return what tells a statement apart from others like it: its barrier, else what it is for."""
+    kind, what = type(stmt).__name__, getattr(stmt, "barrier", "") or getattr(stmt, "why", "")
+    return f"{kind}({what})" if what else kind
 
 
 @dataclass(frozen=True, slots=True)

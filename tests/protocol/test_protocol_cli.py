@@ -1,8 +1,11 @@
 """``python -m fuser check`` says what was reached, and its exit status says whether all is well."""
 
+from dataclasses import replace
+
 import pytest
 
-from fuser.cli.check_matrix import families, judge, run_matrix
+from fuser.cli.check_matrix import families, judge
+from fuser.cli.harmless import TILE, TURN, Harmless
 from fuser.cli.main import main
 
 pytestmark = pytest.mark.protocol
@@ -45,9 +48,63 @@ def test_the_matrix_has_every_form_of_issue_and_counts_honestly(capsys):
     assert len(set(names)) == len(names)
     for word in ("parity", "token", "war mbarrier", "war barrier", "cp_async", "rows", "carried"):
         assert any(word in name for name in names)
-    family = next(f for f in families() if f.name == "pipelined, parity, war barrier, bulk")
-    result = judge((family, 2, 1))
+    result = judge((named("pipelined, parity, war barrier, bulk"), 2, 1))
     assert result.ok
+    assert not result.faults
+    assert not result.harmless
     assert result.mutants == result.caught > 20
-    assert run_matrix(lambda f: f.name == "warp-specialised, bulk and tma") == 0
-    assert "configurations 3 ok, mutants " in capsys.readouterr().out
+
+
+def named(name):
+    return next(f for f in families() if f.name == name)
+
+
+def test_one_family_of_the_matrix_with_its_harmless_mutants(capsys):
+    name = "stores out of tiles, specialised, bulk"
+    assert main(["check", "--matrix", "--family", name]) == 0
+    family, last = capsys.readouterr().out.splitlines()
+    assert family.startswith(f"{name}: 3 of 3 proved for all N, mutants 76 of 76, ")
+    harmless = "2 more are harmless (proved): said by the barrier of the tile, "
+    assert harmless in family
+    assert last == "configurations 3 ok, mutants 76 caught of 76, 2 harmless"
+
+
+def test_which_families_there_are_must_be_known(capsys):
+    assert main(["check", "--matrix", "--family", "of no name"]) == 2
+    assert "no family of the matrix has 'of no name' in its name" in capsys.readouterr().err
+    assert main(["check", "--family", "stores"]) == 2
+    assert "--family chooses of the matrix; needed --matrix, too" in capsys.readouterr().err
+
+
+def test_a_mutant_that_is_newly_harmless_is_a_fault():
+    family = named("stores out of tiles, specialised, bulk")
+    result = judge((replace(family, harmless=()), 2, 1))
+    assert result.ok
+    (fault,) = result.faults
+    assert fault.startswith("S = 2, P = 1: convergence dropped, SyncWarp(all lanes have read")
+    assert ": proved" in fault
+    assert result.caught == result.mutants - 1
+
+
+def test_the_list_of_harmless_mutants_is_held_to_what_they_are():
+    family = named("stores out of tiles, specialised, bulk")
+    wrong = Harmless("arrive dropped", "MbarrierArriveExpectTx(x_cache_full) in loop i0 of the "
+                     "producer of x_cache", TILE)  # fmt: skip
+    absent = Harmless("wait dropped", TURN, TILE)
+    result = judge((replace(family, harmless=(*family.harmless, wrong, absent)), 2, 1))
+    assert result.faults == (
+        f"S = 2, P = 1: wait dropped, {TURN}: listed as harmless, and not made",
+        f"S = 2, P = 1: {wrong.kind}, {wrong.where}: is wrong, and listed as harmless",
+    )
+    assert len(result.harmless) == 1
+
+
+@pytest.mark.slow
+def test_a_turn_of_one_trip_says_little_that_stages_do_not():
+    """With three stages for two groups, the turns alone keep a group from another's phase."""
+    family = named("two consumer groups, ping-pong, rounds of 1 trip")
+    results = [judge((family, stages, stages - 1)) for stages in (2, 3)]
+    assert [r.faults for r in results] == [(), ()]
+    kinds = [{h.kind for h in r.harmless} for r in results]
+    assert kinds[0] - kinds[1] == {"wait dropped"}
+    assert kinds[1] == {"parity flipped", "wait moved behind the use"}

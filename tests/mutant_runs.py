@@ -1,0 +1,93 @@
+"""Checked execution of the mutants that ``python -m fuser check --matrix`` makes.
+
+Inputs are small integers, so that sums are exact in float32 in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fuser.api.definition import FusionDefinition
+from fuser.api.execute import bind, program_of
+from fuser.cli import pipelines
+from fuser.cli.check_matrix import Family
+from fuser.core.errors import ProtocolError
+from fuser.interp.checked import check_kernel
+from fuser.interp.functional import allocate
+from fuser.kir.core import Kernel
+
+Array = np.ndarray
+TILE = 256
+REFERENCES: dict[Any, Callable[..., list[Array]]] = {
+    pipelines.ring_map: lambda x, z=0.0: [x * 2 + 1 + z],
+    pipelines.ring_rows: lambda x: [x * 2 + 1],
+    pipelines.ring_store: lambda x: [x * 2 + 1],
+    pipelines.ring_copy: lambda x: [x, x * 2],
+    pipelines.ring_sum: lambda x: [x.sum()],
+    pipelines.ring_groups: lambda x: [x.sum(1)],
+    pipelines.ring_persistent: lambda x: [x + x.sum(1, keepdims=True)],
+}
+"""Outputs in float64, by what builds the fusion."""
+
+
+def built_by(family: Family) -> Any:
+    """Return the function that builds the fusions of a family."""
+    return family.build.func if isinstance(family.build, partial) else family.build
+
+
+def shape(family: Family, trips: tuple[int, ...], cut: int) -> tuple[int, ...]:
+    """Return the extents of inputs for so many trips by level, the last one `cut` short."""
+    elements = max(TILE * trips[-1] - cut, 0)
+    build = built_by(family)
+    if build is pipelines.ring_groups:  # a round is 64 rows
+        return max(64 * trips[0] - cut, 0), family.shape[1]
+    if build is pipelines.ring_persistent:
+        return trips[0], 512
+    return (trips[0], elements) if build is pipelines.ring_rows else (elements,)
+
+
+def complaint(
+    family: Family, fd: FusionDefinition, kernel: Kernel, shape: tuple[int, ...], seed: int
+) -> str:
+    """Return what one interleaving of a kernel of `fd` reports, or that numbers are wrong."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.integers(-9, 10, shape).astype("f4") for _ in range(family.tensors)]
+    call = bind(fd, inputs, True)
+    program = program_of(fd, call, True)
+    memory = {name: view.numpy() for name, view in call.views.items()}
+    for buffer in program.buffers:
+        flat, view = allocate(buffer, call.env)
+        memory[buffer.name] = view if view.ndim else flat
+        flat.fill(np.nan)
+    try:
+        done = check_kernel(kernel, call.env, memory, seed=seed)
+    except ProtocolError as error:
+        return str(error)
+    for buffer, want in zip(program.buffers, expected(family, inputs), strict=True):
+        got = np.asarray(done[buffer.name], "f8")
+        if not np.array_equal(got.reshape(np.shape(want)), want):
+            return f"{buffer.name} is wrong"
+    return ""
+
+
+def expected(family: Family, inputs: list[Array]) -> list[Array]:
+    """Return the outputs in float64."""
+    return REFERENCES[built_by(family)](*(x.astype("f8") for x in inputs))
+
+
+def complaints(
+    family: Family,
+    fd: FusionDefinition,
+    kernel: Kernel,
+    shapes: list[tuple[int, ...]],
+    seeds: range,
+) -> Iterator[str]:
+    """Yield what each of a few interleavings reports; nothing is launched without elements."""
+    for seed in seeds:
+        for extents in shapes:
+            if all(extents):
+                yield complaint(family, fd, kernel, extents, seed)
