@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from fuser.cli import check, demo, explain, run
+from fuser.cli import check, demo, explain, run, sass
 from fuser.cli.command import DOCTOR
 
 DISTRIBUTION = "fuser-cuda"
-COMMANDS = (demo.COMMAND, run.COMMAND, explain.COMMAND, check.COMMAND, DOCTOR)
+COMMANDS = (demo.COMMAND, run.COMMAND, explain.COMMAND, check.COMMAND, sass.COMMAND, DOCTOR)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
