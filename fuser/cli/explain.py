@@ -7,17 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fuser.api.definition import FusionDefinition
-from fuser.api.listen import listening, title_of
 from fuser.api.listing import DEFAULT_ARCH
 from fuser.cli import pictures, show
 from fuser.cli.command import Command
-from fuser.cli.made_up import compile_for_made_up_inputs
+from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
 from fuser.cli.run import run_text
-from fuser.cli.script import BAD_INPUT, Outcome, complain, run_script
+from fuser.cli.script import complain
 from fuser.codegen.env import template
-from fuser.core.errors import FuserError, OptionError
+from fuser.core.errors import OptionError
 from fuser.debug.page import Chapter, page
 from fuser.debug.stages import STAGES, Snapshot, Stage, parse_stages, readable
 from fuser.debug.trace import changed_lines
@@ -54,14 +52,10 @@ def execute(args: Namespace) -> int:
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "explain", str(error))
-    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
-    if outcome.status == BAD_INPUT and not outcome.recorder.records:
-        return outcome.status
-    status = outcome.status or explain_definitions(outcome, err)
-    records = outcome.recorder.records
+    outcome = fusions_of(args, err)
+    status, records = outcome.status, outcome.recorder.records
     if not records:
-        what = "defines no fusion; needed a FusionDefinition or a call of a @fuse function"
-        return status or complain(err, args.file, what)
+        return status
     if args.timeline:
         return status or pictures.write_timelines(Path(args.timeline), records, err)
     for record in records:
@@ -77,22 +71,6 @@ def execute(args: Namespace) -> int:
     for record in records:
         print_record(out, record, stages)
     return status
-
-
-def explain_definitions(outcome: Outcome, err: Console) -> int:
-    """Compile the module-level definitions that the script has not run."""
-    ran = [record.fd for record in outcome.recorder.records]
-    for item in outcome.variables.values():
-        if not isinstance(item, FusionDefinition) or item in ran or not item.fusion.outputs:
-            continue
-        ran.append(item)
-        with listening(outcome.recorder):
-            try:
-                compile_for_made_up_inputs(item)
-            except FuserError as error:
-                what = f"{error}\n(for made-up sizes: the script runs it on none of its own)"
-                return complain(err, title_of(item), what)
-    return 0
 
 
 def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from fuser.cli import cache, check, demo, explain, run
+from fuser.cli import cache, check, demo, explain, run, sass
 from fuser.cli.command import DOCTOR
 
 DISTRIBUTION = "fuser-cuda"
-COMMANDS = (demo.COMMAND, run.COMMAND, explain.COMMAND, check.COMMAND, cache.COMMAND, DOCTOR)
+COMMANDS = (
+    demo.COMMAND, run.COMMAND, explain.COMMAND, check.COMMAND, sass.COMMAND, cache.COMMAND, DOCTOR,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,11 +41,12 @@ def counts(stages: int) -> tuple[int, ...]:
 
 
 SIZES = [
-    (slots, ahead, trips, dtype, load)
-    for ((slots, ahead), trips), dtype, load in zip(
+    (slots, ahead, trips, dtype, load, cut)
+    for ((slots, ahead), trips), dtype, load, cut in zip(
         [(distance, n) for distance in SLOTS for n in counts(distance[0])],
         itertools.cycle(DTYPES),
         itertools.cycle(KINDS),
+        itertools.cycle((0, 5, 5)),
         strict=False,
     )
 ]
@@ -87,8 +88,7 @@ def twice_and_one(fd: FusionDefinition, x: Tensor, dtype: DataType) -> Tensor:
 # ---- how many trips ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("slots", "ahead", "trips", "dtype", "load"), SIZES)
-@pytest.mark.parametrize("cut", [0, 5])
+@pytest.mark.parametrize(("slots", "ahead", "trips", "dtype", "load", "cut"), SIZES)
 def test_from_a_tile_that_is_loaded_once(slots, ahead, trips, dtype, load, cut):
     """Known trips: a row a block, by every way to load it."""
     columns = max(0, trips * PART - cut)
