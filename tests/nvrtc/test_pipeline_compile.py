@@ -62,11 +62,10 @@ INSTRUCTION = {"bulk": r"UBLKCP(?!\.)|UBLKCP\.S\.G", "tensor": r"UTMALDG\.2D",
 
 @pytest.mark.parametrize("loads", [*((k,) for k in INSTRUCTION), ("bulk", "cp.async"),
                                    ("tensor", "set")], ids="+".join)  # fmt: skip
-@pytest.mark.parametrize("roles", [False, True], ids=["pipelined", "roles"])
-@pytest.mark.parametrize("war", ["mbarrier", "barrier"])
+@pytest.mark.parametrize(("roles", "war"), [
+    (False, "mbarrier"), (False, "barrier"), (True, "mbarrier")  # no block barrier between roles
+], ids=["pipelined-mbarrier", "pipelined-barrier", "roles"])  # fmt: skip
 def test_rings(loads, roles, war):
-    if roles and war == "barrier":
-        war = "mbarrier"  # there is no block barrier between roles
     sass = _sass(Ring(3, loads, roles=roles, war=war).kernel())
     for kind in loads:
         assert _count(INSTRUCTION[kind], sass) >= 1, kind

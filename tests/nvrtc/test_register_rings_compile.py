@@ -38,16 +38,21 @@ def test_from_global_memory(slots, ahead, dtype):
     assert not in_local_memory(sass_of(definition(cell), cell.inputs()))
 
 
-@pytest.mark.parametrize(("slots", "ahead"), SLOTS)
-@pytest.mark.parametrize(
-    ("kind", "load", "tile"),
-    [
-        ("parity-mbarrier", L.tma, 4096),
-        ("parity-barrier", L.cp_async, 1024),
-        ("ws", L.bulk, 4096),
-        ("ws-regs", L.tma, 1024),
-    ],
+INSIDE = (
+    ("parity-mbarrier", L.tma, 4096),
+    ("parity-barrier", L.cp_async, 1024),
+    ("ws", L.bulk, 4096),
+    ("ws-regs", L.tma, 1024),
 )
+SLOTS_INSIDE = [
+    (*inside, *distance)
+    for first, inside in enumerate(INSIDE)
+    for distance in SLOTS[first % 2 :: 2]
+]  # fmt: skip
+"""Every distance in one pipelined and one specialised ring."""
+
+
+@pytest.mark.parametrize(("kind", "load", "tile", "slots", "ahead"), SLOTS_INSIDE)
 def test_inside_a_ring(kind, load, slots, ahead, tile):
     """4096 elements are 32 trips, more than are unrolled: the rounds of the inner loop are not."""
     cell = Cell("nested", (load,), type=kind, slots=slots, ahead=ahead, tile=tile)
