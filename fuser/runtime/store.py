@@ -47,8 +47,10 @@ def cache_folder() -> Path:
     """Return the folder of cached files: ``FUSER_CACHE_DIR``, else the user's cache folder."""
     if chosen := os.environ.get("FUSER_CACHE_DIR"):
         return Path(chosen)
-    import platformdirs
-
+    try:
+        import platformdirs
+    except ModuleNotFoundError:  # run from a checkout without its dependencies
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fuser"
     return platformdirs.user_cache_path("fuser", appauthor=False)
 
 
