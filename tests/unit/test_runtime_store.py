@@ -281,6 +281,36 @@ def test_a_refused_rename_leaves_nothing(store, monkeypatch):
     assert list(store.folder.iterdir()) == []
 
 
+def test_a_folder_that_refused_is_not_asked_again(store, monkeypatch):
+    tried = []
+
+    def refuse(source, target):
+        tried.append(source)
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(module.os, "replace", refuse)
+    assert len(write_twice(store)) == 1
+    assert len(tried) == 1
+
+
+def test_threads_that_are_refused_at_once_warn_once(store, monkeypatch):
+    all_refused = threading.Barrier(4, timeout=10)
+
+    def refuse(source, target):
+        all_refused.wait()
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(module.os, "replace", refuse)
+    threads = [threading.Thread(target=store.write, args=(key_of(n), PAYLOAD)) for n in range(4)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [w.category for w in caught] == [CacheWarning]
+
+
 def test_reading_makes_an_entry_the_last_to_go(store):
     store.write(KEY, PAYLOAD)
     os.utime(store.folder / KEY, (1, 1))
