@@ -46,7 +46,7 @@ def test_the_list(folder):
     assert all(word in lines[1] for word in ("kernel", "arch", "size", "last used"))
     rows = [line for line in lines if "ago" in line]
     assert [cell.strip() for cell in rows[1].split("│")[1:5]] == [
-        "[red]scale", "sm_80", "5.2 KiB", "3 h ago",
+        "[red]scale", "sm_80", "5.1 KiB", "3 h ago",
     ]  # fmt: skip
     assert "softmax_0" in rows[0]
     assert len(rows) == 2
