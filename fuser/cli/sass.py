@@ -20,7 +20,14 @@ from fuser.core.errors import BackendError, CompileError
 from fuser.kir.core import Kernel
 from fuser.runtime.cache import CUBINS
 from fuser.runtime.sass import find_tool
-from fuser.sass import Loop, SassReport, Section, nounroll_pragmas, read_cubin
+from fuser.sass import Loop, LoopKind, SassReport, Section, nounroll_pragmas, read_cubin
+
+KINDS: dict[LoopKind, str] = {
+    "rolled": "rolled",
+    "spin": "waits for an mbarrier",
+    "lanes": "lane by lane, of ptxas",
+    "registers": "waits for registers, of ptxas",
+}
 
 
 def configure(part: ArgumentParser) -> None:
@@ -82,7 +89,7 @@ def read_kernel(kernel: Kernel, arch: str, out: Console, err: Console) -> int:
     notes = [f"{arch}, {show.plural(cubin.log.registers, 'register')}"]
     if cubin.ptx is not None:
         marks = nounroll_pragmas(cubin.ptx)
-        notes.append(f"PTX keeps {show.plural(marks, 'loop')} rolled")
+        notes.append(f"{show.plural(marks, 'loop')} marked nounroll in PTX")
     print_report(out, report, ", ".join(notes))
     return 0
 
@@ -101,7 +108,7 @@ def rows(section: Section) -> list[tuple[str, str]]:
     copies = f", {section.async_copies} async copies to shared memory"
     found = [
         ("instructions", str(section.instructions)),
-        ("loops", f"{len(section.rolled)}, and {len(section.spins)} that wait for an mbarrier"),
+        ("loops", loops_text(section)),
         ("global", _accesses(section.loads, section.stores) + copies),
         ("local", _accesses(section.local_loads, section.local_stores)),
     ]
@@ -113,6 +120,13 @@ def rows(section: Section) -> list[tuple[str, str]]:
     return found
 
 
+def loops_text(section: Section) -> str:
+    """Print how many loops of each kind there are."""
+    made = len(section.of_kind("lanes")) + len(section.of_kind("registers"))
+    text = f"{len(section.rolled)}, and {len(section.spins)} that wait for an mbarrier"
+    return text + (f"; {made} made by ptxas" if made else "")
+
+
 def table(loops: tuple[Loop, ...]) -> Table:
     """Return the loops of a section as a table; a loop inside another is indented."""
     made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2))
@@ -122,7 +136,7 @@ def table(loops: tuple[Loop, ...]) -> Table:
     made.add_column("kind")
     for loop in loops:
         at = f"{'  ' * loop.depth}{loop.header:#06x}"
-        made.add_row(at, str(loop.size), str(loop.latches), "waits" if loop.spin else "rolled")
+        made.add_row(at, str(loop.size), str(loop.latches), KINDS[loop.kind])
     return made
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from fuser.runtime.sass import disassemble
 from fuser.sass.flow import Cycle, cycles_of, graph_of
 from fuser.sass.parse import Code, Instruction, parse
 
-SPIN_LIMIT = 16  # instructions: a wait for an mbarrier is shorter, a loop with a wait in it longer
+LoopKind: TypeAlias = Literal["rolled", "spin", "lanes", "registers"]
+
+SPIN_LIMIT = 16  # instructions: a wait is shorter, a loop with a wait in it longer
 
 _PRODUCTS = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
 _ASYNC = frozenset({"LDGSTS", "UBLKCP", "UTMALDG"})
@@ -32,15 +35,19 @@ class Loop:
         Instructions in it, also in the loops inside.
     latches
         Branches back to the header.
-    spin
-        It waits for an mbarrier: innermost, with a ``SYNCS...TRYWAIT``, below `SPIN_LIMIT`.
+    kind
+        ``"spin"`` waits for an mbarrier: innermost, with a ``SYNCS...TRYWAIT``, below `SPIN_LIMIT`.
+        Two kinds are made by ptxas and are no loops in PTX: ``"lanes"`` runs an instruction of the
+        copy engine for one lane after the other, as its operands are uniform registers
+        (``BRA.U.ANY``); ``"registers"`` tries ``setmaxnreg`` until there are enough.
+        ``"rolled"`` is every other loop.
     """
 
     header: int
     depth: int
     size: int
     latches: int
-    spin: bool
+    kind: LoopKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +85,17 @@ class Section:
 
     @property
     def rolled(self) -> tuple[Loop, ...]:
-        """Loops that are no spin loops."""
-        return tuple(loop for loop in self.loops if not loop.spin)
+        """Loops of the program: neither waits nor made by ptxas."""
+        return self.of_kind("rolled")
 
     @property
     def spins(self) -> tuple[Loop, ...]:
         """Loops that wait for an mbarrier."""
-        return tuple(loop for loop in self.loops if loop.spin)
+        return self.of_kind("spin")
+
+    def of_kind(self, kind: LoopKind) -> tuple[Loop, ...]:
+        """Return the loops of a kind, by address."""
+        return tuple(loop for loop in self.loops if loop.kind == kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class SassReport:
 
     @property
     def rolled_loops(self) -> int:
-        """Loops that are no spin loops."""
+        """Loops of the program: neither waits nor made by ptxas."""
         return sum(len(s.rolled) for s in self.sections)
 
     @property
@@ -162,21 +173,32 @@ def section_of(code: Code) -> Section:
         irreducible,
         loads=count(lambda i: i.name in ("LDG", "LD")),
         stores=count(lambda i: i.name in ("STG", "ST")),
-        async_copies=count(lambda i: i.name in _ASYNC),
+        async_copies=count(_copies_in),
         local_loads=count(lambda i: i.name == "LDL"),
         local_stores=count(lambda i: i.name == "STL"),
         hgmma=count(lambda i: i.name in _PRODUCTS and "gdesc[URZ]" not in i.operands),
     )
 
 
+def _copies_in(instruction: Instruction) -> bool:
+    """Whether it copies to shared memory; ``UBLKCP.G.S`` goes the other way."""
+    return instruction.name in _ASYNC and ".G.S" not in instruction.opcode
+
+
 def _loop(cycle: Cycle, cycles: Iterable[Cycle], code: dict[int, Instruction]) -> Loop:
     depth = sum(cycle.header in other.body for other in cycles)
     innermost = not any(o.header in cycle.body for o in cycles if o is not cycle)
-    waits = any(_waits(code[address]) for address in cycle.body)
-    size = len(cycle.body)
-    spin = waits and innermost and size < SPIN_LIMIT
-    return Loop(cycle.header, depth, size, len(cycle.latches), spin)
+    kind = _innermost_kind(cycle, code) if innermost else "rolled"
+    return Loop(cycle.header, depth, len(cycle.body), len(cycle.latches), kind)
 
 
-def _waits(instruction: Instruction) -> bool:
-    return instruction.name == "SYNCS" and "TRYWAIT" in instruction.opcode
+def _innermost_kind(cycle: Cycle, code: dict[int, Instruction]) -> LoopKind:
+    body = [code[address] for address in cycle.body]
+    if all(code[address].opcode == "BRA.U.ANY" for address in cycle.latches):
+        return "lanes"
+    if len(body) < SPIN_LIMIT:
+        if any(i.name == "SYNCS" and "TRYWAIT" in i.opcode for i in body):
+            return "spin"
+        if any(i.name == "USETMAXREG" for i in body):
+            return "registers"
+    return "rolled"
