@@ -115,7 +115,7 @@ def test_manual_schedules(case, rng):
 
 
 def test_loops_without_a_mark_are_found(rng, monkeypatch):
-    """The control: the compiler unrolls some of these by itself, and leaves loops it did not mark."""
+    """The control: by itself the compiler leaves loops that it does not mark."""
     (case,) = (case for case in CASES if case.name == "softmax")
     (kernel,) = program(case.build(), case.inputs(rng, -1)).kernels
     printed = sass_loops.emit
