@@ -42,7 +42,8 @@ def clear(out: Console, store: EntryStore) -> int:
     gone = store.clear()
     size = show.size(sum(entry.nbytes for entry in gone))
     left = len(store.entries())
-    out.print(Text(f"{store.folder}: deleted {show.plural(len(gone), 'file')}, {size}"))
+    line = f"{store.folder}: deleted {show.plural(len(gone), 'file')}, {size}"
+    out.print(Text(line), soft_wrap=True)
     if left:
         out.print(Text(f"{show.plural(left, 'file')} could not be deleted", style="bold red"))
     return int(left > 0)

@@ -24,7 +24,7 @@ REQUIRED = {
     "jinja2": "no CUDA text, so no GPU",
     "cuda-python": "no compilation and no launches; fusions run on the interpreter",
     "nvidia-cuda-nvrtc": "no compilation, unless a CUDA toolkit is installed",
-    "platformdirs": "no compilation, unless FUSER_CACHE_DIR is set",
+    "platformdirs": "cached kernels in ~/.cache/fuser, unless FUSER_CACHE_DIR is set",
 }
 OPTIONAL = {
     "torch": "no torch tensors as inputs",

@@ -20,7 +20,7 @@ NOT_SEEN = {"convergence dropped"}
 MANY = (3,)
 SEEDS = range(24)
 CLEAN_SEEDS = range(24 if ALL else 4)
-EVERY = 1 if ALL else 11
+EVERY = 1 if ALL else 23
 """Of the mutants that are caught, so many-th are run."""
 SAMPLED = ("stores out of tiles", "stores out of the ring", "ping-pong, rounds of 1 trip")
 FAMILIES = [

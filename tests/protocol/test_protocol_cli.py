@@ -97,14 +97,3 @@ def test_the_list_of_harmless_mutants_is_held_to_what_they_are():
         f"S = 2, P = 1: {wrong.kind}, {wrong.where}: is wrong, and listed as harmless",
     )
     assert len(result.harmless) == 1
-
-
-@pytest.mark.slow
-def test_a_turn_of_one_trip_says_little_that_stages_do_not():
-    """With three stages for two groups, the turns alone keep a group from another's phase."""
-    family = named("two consumer groups, ping-pong, rounds of 1 trip")
-    results = [judge((family, stages, stages - 1)) for stages in (2, 3)]
-    assert [r.faults for r in results] == [(), ()]
-    kinds = [{h.kind for h in r.harmless} for r in results]
-    assert kinds[0] - kinds[1] == {"wait dropped"}
-    assert kinds[1] == {"parity flipped", "wait moved behind the use"}

@@ -155,7 +155,7 @@ def scaled(factor: float, stages: int, prefetch: int, kind: CircularBufferType) 
 
 def test_case_54_what_differs_is_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Constants, stages, distances and types that differ in nothing else: a cache entry each."""
-    monkeypatch.setattr(cache, "nvrtc_version", lambda: (13, 0))
+    monkeypatch.setattr(cache, "nvrtc_build", lambda: "13.0")
     choices = [
         (factor, stages, prefetch, kind)
         for factor in (2.0, 3.0)

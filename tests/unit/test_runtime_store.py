@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -17,7 +18,14 @@ import pytest
 
 from fuser.core.errors import CacheWarning, OptionError
 from fuser.runtime import store as module
-from fuser.runtime.store import DEFAULT_LIMIT, EntryStore, seal, size_limit, unseal
+from fuser.runtime.store import (
+    DEFAULT_LIMIT,
+    EntryStore,
+    cache_folder,
+    seal,
+    size_limit,
+    unseal,
+)
 
 pytestmark = pytest.mark.unit
 PAYLOAD = bytes(range(256)) * 3 + b"\n"
@@ -317,3 +325,13 @@ def test_reading_makes_an_entry_the_last_to_go(store):
     store.read(KEY)
     (entry,) = store.entries()
     assert abs(time.time() - entry.used) < 60
+
+
+def test_there_is_a_folder_without_platformdirs(monkeypatch, tmp_path):
+    """A checkout may be run where not every dependency is installed, as on GPU images."""
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.delenv("FUSER_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "fuser"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "fuser"
