@@ -60,13 +60,18 @@ KERNELS = {
     "rolled_inside_partial_unroll": (nest(BY_4, ROLLED, "n", 64), (7, 5), (2, 1)),
     "rolled_in_device_fn": (FUNCTION + KERNEL.format(body="a = taps(x + i);"), (1, 1), (1, 1)),
 }
+ALL = os.environ.get("FUSER_SASS") == "all"
+"""By default debug builds for sm_90a only, and some kernels of this package."""
+ARCHS = ("sm_80", "sm_90a", "sm_120a")
 BUILDS = {"release": {}, "lineinfo": {"lineinfo": True}, "debug": {"debug": True}}
 
 
 @pytest.mark.parametrize(
     ("arch", "build"),
-    [(arch, build) for arch in ("sm_80", "sm_90a", "sm_120a") for build in ("release", "debug")]
-    + [("sm_90a", "lineinfo")],
+    [(arch, "release") for arch in ARCHS]
+    + [
+        (arch, build) for arch in (ARCHS if ALL else ("sm_90a",)) for build in ("lineinfo", "debug")
+    ],
 )
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_and_loads(name, build, arch):
@@ -112,7 +117,7 @@ def test_an_array_with_a_rolled_index_is_in_local_memory(n):
 # ---- kernels of this package -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES if ALL else CASES[::3], ids=lambda case: case.name)
 def test_manual_schedules(case, rng):
     for kernel in program(case.build(), case.inputs(rng, -1)).kernels:
         require_marked_loops(case.name, kernel)
@@ -131,7 +136,7 @@ def test_loops_without_a_mark_are_found(rng, monkeypatch):
 
 
 def sample() -> list[Cell]:
-    """Every family with one kind of ring, and every kind with one family; in CI every fifth."""
+    """Every family with one kind of ring, and every kind with one family; by default every fifth."""
     others = (
         Cell("nested", (L.tma,), slots=2, ahead=1), Cell("nested", (L.cp_async,), slots=3, ahead=2),
         Cell("registers", (L.set,)),
@@ -146,7 +151,7 @@ def sample() -> list[Cell]:
         for tile in ((1024,) if kind == "ws-regs" else (256,))
     )
     legal = [cell for cell in dict.fromkeys(cells) if cell.is_legal()]
-    return legal if os.environ.get("FUSER_RING_MATRIX") == "all" else legal[::5]
+    return legal if ALL else legal[::5]
 
 
 @pytest.mark.parametrize("cell", sample(), ids=str)
