@@ -136,7 +136,7 @@ def test_loops_without_a_mark_are_found(rng, monkeypatch):
 
 
 def sample() -> list[Cell]:
-    """Every family with one kind of ring, and every kind with one family; by default every fifth."""
+    """Every family with one kind of ring, every kind with one family; by default every fifth."""
     others = (
         Cell("nested", (L.tma,), slots=2, ahead=1), Cell("nested", (L.cp_async,), slots=3, ahead=2),
         Cell("registers", (L.set,)),
