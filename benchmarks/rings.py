@@ -41,7 +41,7 @@ class RingShape:
     type: CircularBufferType = ROLES
 
 
-RING_SUM = RingShape(tile=8192, stages=6, threads=256, blocks=132)
+RING_SUM = RingShape(tile=8192, stages=4, threads=256, blocks=132)
 RING_MAP = RingShape(tile=1024, stages=12, threads=256, blocks=132)
 
 

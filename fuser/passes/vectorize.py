@@ -30,6 +30,7 @@ from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import CpAsync, DeclareRegisters, For, If, Store, VectorLoad, VectorStore
+from fuser.kir.stmts.memory import Hint
 from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
 from fuser.passes.mentions import memories_of
@@ -149,10 +150,12 @@ class _Widener:
         base = simplify(substitute(stmt.index, {self.var: ZERO}), self.facts)
         name = self.state.fresh(f"{stmt.memory}_v")
         self.before.append(DeclareRegisters(name, dtype, self.extent))
+        ts = self.state.nest.schedule.tensors.get(stmt.memory)
+        hint: Hint = "cs" if ts is not None and ts.streams else ""
         for part in range(0, self.extent, width):
             self.after.append(
                 VectorStore(stmt.memory, simplify(base + part, self.facts), name, Const(part),
-                            width, dtype)
+                            width, dtype, hint)
             )  # fmt: skip
         return Store(name, Var(self.var), stmt.value)
 

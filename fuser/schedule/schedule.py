@@ -46,6 +46,8 @@ class TensorSchedule:
         The circular-buffer directive, if any.
     staging
         Stages of a tile that the copy engine stores out of; 0: it is no such tile.
+    streams
+        Whether vectors are stored as what nobody reads soon (evict-first in L2).
     """
 
     domain: LoopDomain
@@ -59,6 +61,7 @@ class TensorSchedule:
     same_loops_as: str | None = None
     circular: CircularBuffer | None = None
     staging: int = 0
+    streams: bool = False
 
     @property
     def stages(self) -> int:

@@ -21,6 +21,9 @@ VECTOR_BYTES = 16
 ROWS = 2
 """Rows a thread computes when an input is the same for all of them: it is loaded once."""
 
+STREAM_BYTES = 2**27
+"""Outputs of more than twice any Hopper's L2 cache are not read out of it by whoever comes next."""
+
 MIN_ROWS = 16
 """Fewer rows than this are not worth sharing anything."""
 
@@ -40,6 +43,7 @@ def pointwise(problem: Problem) -> Schedule | None:
             ts.domain = row_domain(ts.domain, width, threads)
         else:
             ts.domain = flat_domain(ts.domain, width)
+            ts.streams = problem.hint(product(store.shape)) * store.dtype.nbytes > STREAM_BYTES
         ts.same_loops_as = first
         first = first or store.name
         schedule.tensors[store.name] = ts
