@@ -97,18 +97,22 @@ def main() -> int:
     sanitizer = sys.argv[1] if len(sys.argv) > 1 else shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise SystemExit("compute-sanitizer: not on PATH; needed its path as argument")
-    found, explained = 0, Counter[str]()
+    found, explained, clean = 0, Counter[str](), Counter[str]()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = [{t: pool.submit(run, sanitizer, t, cell) for t in TOOLS} for cell in cells()]
         for cell, pending in zip(cells(), runs, strict=True):
             results = {tool: future.result() for tool, future in pending.items()}
             found += sum(text not in ("clean", BY_THREAD, HANGS) for text in results.values())
             explained.update(text for text in results.values() if text in (BY_THREAD, HANGS))
+            clean[cell.family] += all(text == "clean" for text in results.values())
             said = "  ".join(f"{tool} {text}" for tool, text in results.items())
             print(f"{cell!s:75}", said, flush=True)
     print(f"{len(cells())} cells, {len(TOOLS)} tools, {found} findings")
     for text, count in explained.items():
         print(f"racecheck: {count} {text}")
+    for family, count in clean.items():
+        total = sum(cell.family == family for cell in cells())
+        print(f"{family:24} {count:3} of {total:3} cells clean as they are under all tools")
     return int(found > 0)
 
 
