@@ -6,19 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import OURS
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
 def newest() -> Path | None:
-    """Return the results file of the latest run by the time recorded in it, or None."""
-    return max(RESULTS.glob("*.json"), default=None, key=_time)
-
-
-def _time(path: Path) -> str:
-    time: str = json.loads(path.read_text())["machine"]["time"]
-    return time
+    """Return the results file of the latest run on a GPU by the time recorded in it, or None."""
+    runs = {path: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
+    on_gpu = [path for path, run in runs.items() if any("us" in row for row in run["rows"])]
+    return max(on_gpu, default=None, key=lambda path: str(runs[path]["machine"]["time"]))
 
 
 def table(results: dict[str, Any]) -> str:
@@ -29,8 +28,11 @@ def table(results: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(row["workload"] for row in rows):
-        ours = next(r for r in rows if r["workload"] == name and r["implementation"] == "fuser")
-        peers = [r for r in rows if r["workload"] == name and r is not ours]
+        group = [row for row in rows if row["workload"] == name]
+        ours = next((row for row in group if row["implementation"] == OURS), None)
+        if ours is None:
+            continue
+        peers = [row for row in group if row is not ours]
         best = max(peers, key=lambda r: r["GBps"], default=None)
         peer, ratio = ("", "") if best is None else (
             f"{best['GBps']:.0f} ({best['implementation']})", f"{best['us'] / ours['us']:.2f}x"
@@ -42,9 +44,17 @@ def table(results: dict[str, Any]) -> str:
         "",
         f"{machine['gpu']}, driver {machine['driver']}, NVRTC {machine['nvrtc']}, torch "
         f"{machine['torch']}, {machine['time'][:10]}, commit {machine['commit']}. Medians of one "
-        "run, L2 flushed before every repetition. Not yet: matmul, backward, rows kept on chip.",
+        f"run, L2 flushed before every repetition. Not yet: {not_yet(results)}.",
     ]
     return "\n".join(lines)
+
+
+def not_yet(results: dict[str, Any]) -> str:
+    """Return what the peers have and we do not, without the sizes."""
+    if "not_yet" not in results:  # a run of before it was recorded
+        return "matmul, backward, rows kept on chip"
+    names = dict.fromkeys(name.rpartition(" ")[0] for name in results["not_yet"])
+    return ", ".join(names) or "nothing of what the peers have"
 
 
 def with_table(readme: str, text: str) -> str:

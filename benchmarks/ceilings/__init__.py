@@ -31,8 +31,33 @@ def plain_map(timer: Timer) -> float:
     return 2 * ARRAY_BYTES / ms / 1e6
 
 
+FMA_TRIPS, FMA_CHAINS, FMA_UNROLLED = 256, 16, 8
+
+
+def fma_peak(timer: Timer) -> float:
+    """Return the TFLOP/s of float multiply-adds in registers."""
+    import torch
+
+    gpu = device(0)
+    blocks, threads = gpu.sm_count * 8, 256
+    out = torch.full((blocks * threads,), float("nan"), device="cuda")
+    cubin = compile_cubin((FOLDER / "fma_peak.cu").read_text(), "fma_peak", gpu.arch)
+    record = LaunchRecord(load_function(cubin.image, "fma_peak"), ("pointer", "f32", "f32", "i32"))
+    stream = torch.cuda.current_stream().cuda_stream
+    values = (out.data_ptr(), 0.5, 1.0, FMA_TRIPS)
+    ms = timer.milliseconds(lambda: record.launch((blocks, 1, 1), (threads, 1, 1), values, stream))
+    if not (out == 2.0 * FMA_CHAINS).all():  # where x = x / 2 + 1 ends, in floats exactly
+        raise RuntimeError("ceiling fma_peak: wrong result; 32 was needed everywhere")
+    flops = 2 * out.numel() * FMA_TRIPS * FMA_CHAINS * FMA_UNROLLED
+    return flops / ms / 1e9
+
+
 CEILINGS: dict[str, Callable[[Timer], float]] = {
     "plain_map": plain_map,
     "ring_sum": ring_sum,
     "ring_map": ring_map,
 }
+"""GB/s of kernels that move memory."""
+
+PEAKS: dict[str, Callable[[Timer], float]] = {"fp32_fma": fma_peak}
+"""TFLOP/s of kernels that compute."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.ceilings import FOLDER
+from benchmarks.ceilings import FMA_CHAINS, FMA_UNROLLED, FOLDER
 from benchmarks.ceilings.ring import RING_MAPS, RING_SUM
 from fuser.runtime.nvrtc import compile_cubin
 
@@ -27,3 +27,10 @@ def test_rings_compile_and_cover_their_tiles(name, ring):
 def test_plain_map_compiles():
     text = (FOLDER / "plain_map.cu").read_text()
     assert compile_cubin(text, "plain_map", "sm_90a").log.spill_store_bytes == 0
+
+
+def test_the_peak_of_arithmetic_is_multiply_adds_in_registers_of_full_multiprocessors():
+    cubin = compile_cubin((FOLDER / "fma_peak.cu").read_text(), "fma_peak", "sm_90a")
+    assert (cubin.log.spill_store_bytes, cubin.log.stack_bytes) == (0, 0)
+    assert cubin.log.registers <= 65536 // 2048
+    assert cubin.ptx.count("fma.rn.f32") == FMA_CHAINS * FMA_UNROLLED

@@ -1,0 +1,163 @@
+"""The user's own file: the fusions it executes, on the inputs it executes them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Implementation, Job
+from benchmarks.operations import count_operations
+from benchmarks.results import OURS
+from fuser import FusionDefinition
+from fuser.api.execute import bind, compiled_of
+from fuser.api.listen import location_of
+from fuser.api.validate import compare, host_copy, tolerance
+from fuser.cli import show
+from fuser.cli.script import run_script
+from fuser.fusion.reference import evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An execution that the file asked for.
+
+    Attributes
+    ----------
+    file
+        Name of the file, which names the fusions in it.
+    """
+
+    file: str
+    fd: FusionDefinition
+    inputs: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def manual(self) -> bool:
+        """Whether it runs by the schedule that was set by hand."""
+        return bool(self.options.get("manual"))
+
+    @property
+    def family(self) -> str:
+        """File and line of the definition."""
+        where = location_of(self.fd)
+        return self.file if where is None else f"{Path(where.file).name}:{where.line}"
+
+    @property
+    def name(self) -> str:
+        """With the shapes of its arrays."""
+        shapes = ["x".join(map(str, x.shape)) for x in self.inputs if hasattr(x, "shape")]
+        return " ".join([self.family, ",".join(s for s in shapes if s)]).strip()
+
+
+def calls_of(path: str) -> list[Call]:
+    """Run the file as ``python -m fuser run`` does; return each fusion and shape once.
+
+    Raises
+    ------
+    ValueError
+        The file failed, which has been said on standard error, or executes no fusion.
+    """
+    with _recorded(Path(path).name) as calls:
+        outcome = run_script(path, [], show.console(stderr=True), verbose=False)
+    if outcome.status:
+        raise ValueError(f"{path}: ended with exit status {outcome.status}; needed 0")
+    if not calls:
+        raise ValueError(
+            f"{path}: runs no fusion; needed an execute() or a call of a @fuse function"
+        )
+    return list({(id(call.fd), call.manual, call.name): call for call in calls}.values())
+
+
+@contextmanager
+def _recorded(file: str) -> Generator[list[Call]]:
+    """Keep the inputs of every execution; listeners hear of sizes only."""
+    calls: list[Call] = []
+    original = FusionDefinition.execute
+
+    def execute(fd: FusionDefinition, inputs: Sequence[Any], **options: Any) -> list[Any]:
+        kept = tuple(map(copy_of, inputs))
+        outputs = original(fd, inputs, **options)
+        given = {key: value for key, value in options.items() if key == "manual"}
+        calls.append(Call(file, fd, kept, given))
+        return outputs
+
+    FusionDefinition.execute = execute
+    try:
+        yield calls
+    finally:
+        FusionDefinition.execute = original
+
+
+def forget_compiled(call: Call) -> None:
+    """Drop what the file's own run compiled; cubins on disk stay."""
+    compiled = compiled_of(call.fd, call.manual)
+    with compiled.lock:
+        compiled.programs.clear()
+        compiled.cuda.clear()
+
+
+def job_on_gpu(call: Call, folder: Path) -> Job:
+    """Return the job of a call, with its arrays on the GPU."""
+    from benchmarks.gpu import to_gpu
+    from benchmarks.peers import begin_with_cache
+
+    inputs = [to_gpu(x) for x in call.inputs]
+
+    def make() -> Callable[[], Any]:
+        begin_with_cache(folder)
+        forget_compiled(call)
+        return lambda: call.fd.execute(inputs, **call.options)
+
+    return Job(
+        call.name, call.family, "plain_map", inputs, [Implementation(OURS, make, compiles=True)],
+        checker(call), count_operations(call.fd, bind(call.fd, inputs, call.manual).env),
+    )  # fmt: skip
+
+
+def checker(call: Call) -> Callable[[tuple[Any, ...]], float]:
+    """Return the check of a call's outputs against NumPy in float64, element by element.
+
+    A fusion that writes into its inputs is run on copies of what the file gave it.
+    """
+    arrays, scalars = call.fd.named_inputs(call.inputs)
+    host = {name: host_copy(array) for name, array in arrays.items()}
+    precise = evaluate(call.fd.fusion, host, scalars, precise=True)
+    rounded = evaluate(call.fd.fusion, host, scalars)
+    outputs = call.fd.fusion.outputs
+    returned = [output for output in outputs if output.alias_of is None]
+
+    def check(found: tuple[Any, ...]) -> float:
+        if len(returned) < len(outputs):  # the inputs of `found` were written over before
+            found = tuple(call.fd.validate([copy_of(x) for x in call.inputs], **call.options))
+        worst = 0.0
+        for index, (output, array) in enumerate(zip(returned, found, strict=True)):
+            expected, got = precise[output.value], host_copy(array)
+            allowed = tolerance(call.fd.fusion, output, precise, rounded)
+            compare(f"output {index} ({output.value})", got, expected, allowed)
+            worst = max(worst, _by_norm(got, expected))
+        return worst
+
+    return check
+
+
+def copy_of(item: Any) -> Any:
+    """Return a copy of an array; other inputs stay what they are."""
+    for name in ("clone", "copy"):  # torch's; NumPy's, cupy's and jax's
+        if hasattr(item, "shape") and hasattr(item, name):
+            return getattr(item, name)()
+    return item
+
+
+def _by_norm(got: Any, expected: Any) -> float:
+    """Return the relative error by norms, 0 where there is nothing or infinity to compare."""
+    wide = np.asarray(expected).astype(np.float64)
+    difference = np.asarray(got).astype(np.float64) - wide
+    norm = float(np.linalg.norm(wide))
+    error = float(np.linalg.norm(difference)) / norm if norm else 0.0
+    return error if np.isfinite(error) else 0.0
