@@ -9,7 +9,8 @@ truncating division agree; comparisons and ``and``/``or`` yield 0 or 1, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -90,6 +91,16 @@ class BinOp(Arithmetic):
     op: BinOpKind
     lhs: Expr
     rhs: Expr
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.lhs, self.rhs)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BinOp, (self.op, self.lhs, self.rhs)  # another process hashes otherwise
 
     def __repr__(self) -> str:
         return to_c(self)
@@ -102,6 +113,16 @@ class Select(Arithmetic):
     cond: Expr
     if_true: Expr
     if_false: Expr
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.cond, self.if_true, self.if_false)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Select, (self.cond, self.if_true, self.if_false)
 
     def __repr__(self) -> str:
         return to_c(self)
@@ -313,11 +334,12 @@ def children(e: Expr) -> tuple[Expr, ...]:
             assert_never(e)
 
 
+@lru_cache(maxsize=1 << 16)
 def variables(e: Expr) -> frozenset[str]:
     """Return the names of all variables in `e`."""
     if isinstance(e, Var):
         return frozenset((e.name,))
-    return frozenset[str]().union(*(variables(c) for c in children(e)))
+    return frozenset[str]().union(*map(variables, children(e)))
 
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from functools import lru_cache, wraps
+from typing import Any, TypeAlias, TypeVar
 
 from fuser.core import linear
-from fuser.core.expr import BinOp, Const, Expr, Select, Var, conjuncts, variables
+from fuser.core.expr import BinOp, Expr, Var, conjuncts, variables
 from fuser.core.linear import UNIT, Linear, Monomial
+
+T = TypeVar("T")
+Memo: TypeAlias = dict[Any, Any]
 
 SHIFTED_FACTORS = 5
 """Products of more sizes are not expanded by `shift_sizes`, which doubles a term per factor."""
+
+
+MEMO_ENTRIES = 1 << 13
+"""A memo that has grown beyond this starts afresh: a process may compile fusions forever."""
+
+
+@lru_cache(maxsize=1024)
+def shared_memo(*content: object) -> Memo:
+    """Return what has been found out under facts of this content, in whatever kernel."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +44,24 @@ class Facts:
         Pairs ``(lhs, rhs)`` with ``lhs < rhs`` known to hold.
     signed
         Variables that may have any value: the user's integer scalars.
+    memo
+        Results of functions of expressions and these facts, one for all equal facts: nested
+        scopes and repeated lowerings ask the same questions again and again.
     """
 
     ranges: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     bounds: tuple[tuple[Expr, Expr], ...] = ()
     signed: frozenset[str] = frozenset()
-    memo: dict[Expr, Linear] = field(default_factory=dict[Expr, Linear], compare=False, repr=False)
-    base: list[Facts] = field(default_factory=list["Facts"], compare=False, repr=False)
+    memo: Memo = field(init=False, compare=False, repr=False)
+    base: list[Facts] = field(default_factory=list["Facts"], init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        known = frozenset(self.ranges.items()), frozenset(self.multiples.items())
+        memo = shared_memo(*known, self.bounds, self.signed)
+        if len(memo) > MEMO_ENTRIES:
+            memo.clear()
+        object.__setattr__(self, "memo", memo)
 
     @property
     def unguarded(self) -> Facts:
@@ -68,24 +92,29 @@ class Facts:
         return bool(self.signed) and not self.signed.isdisjoint(variables(e))
 
 
+def once(compute: Callable[[Linear, Facts], T]) -> Callable[[Linear, Facts], T]:
+    """Remember what `compute` returns for a sum, by its terms in their order."""
+
+    @wraps(compute)
+    def remembered(a: Linear, facts: Facts) -> T:
+        key = (compute, *a.items())
+        known = facts.memo.get(key)
+        if known is None:
+            known = facts.memo[key] = compute(a, facts)
+        result: T = known
+        return result
+
+    return remembered
+
+
 def mentions(e: Expr, name: str) -> bool:
     """Return whether variable `name` occurs in `e`."""
-    match e:
-        case Var(n):
-            return n == name
-        case BinOp(_, a, b):
-            return mentions(a, name) or mentions(b, name)
-        case Select(c, a, b):
-            return mentions(c, name) or mentions(a, name) or mentions(b, name)
-        case Const():
-            return False
-        case _:
-            assert_never(e)
+    return name in variables(e)
 
 
 def variables_are_sizes(e: Expr, facts: Facts) -> bool:
     """Return whether `e` mentions no index variable."""
-    return not any(mentions(e, name) for name in facts.ranges)
+    return variables(e).isdisjoint(facts.ranges)
 
 
 def atoms_non_negative(mono: Monomial, facts: Facts) -> bool:

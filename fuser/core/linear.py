@@ -106,13 +106,13 @@ def split_multiples(
 
 def to_expr(a: Mapping[Monomial, int]) -> Expr:
     """Return `a` as an expression: positive terms first, the constant last."""
+    return _to_expr(tuple(a.items()))
 
-    def order(item: tuple[Monomial, int]) -> tuple[bool, bool, tuple[tuple[int, str], ...]]:
-        mono, coefficient = item
-        return mono == UNIT, coefficient < 0, tuple(atom_key(x) for x in mono)
 
+@lru_cache(maxsize=1 << 15)
+def _to_expr(terms: tuple[tuple[Monomial, int], ...]) -> Expr:
     result: Expr | None = None
-    for mono, c in sorted(a.items(), key=order):
+    for mono, c in sorted(terms, key=_order):
         magnitude = abs(c)
         term = Const(magnitude) if mono == UNIT else product(mono)
         if mono != UNIT and magnitude != 1:
@@ -122,3 +122,8 @@ def to_expr(a: Mapping[Monomial, int]) -> Expr:
         else:
             result = result + term if c > 0 else result - term
     return Const(0) if result is None else result
+
+
+def _order(item: tuple[Monomial, int]) -> tuple[bool, bool, tuple[tuple[int, str], ...]]:
+    mono, coefficient = item
+    return mono == UNIT, coefficient < 0, tuple(atom_key(x) for x in mono)

@@ -12,22 +12,13 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from fuser.core import linear
-from fuser.core.expr import (
-    BinOp,
-    Const,
-    Expr,
-    Select,
-    Var,
-    all_of,
-    binop,
-    conjuncts,
-    select,
-)
+from fuser.core.expr import BinOp, Const, Expr, Select, Var, all_of, binop, conjuncts, select
 from fuser.core.facts import (
     Facts,
     atoms_non_negative,
     is_non_negative,
     mentions,
+    once,
     variables_are_sizes,
 )
 from fuser.core.linear import UNIT, Linear, Monomial
@@ -79,7 +70,7 @@ def coefficient_of(e: Expr, name: str, facts: Facts) -> int | None:
 
 
 def _linear(e: Expr, facts: Facts) -> Linear:
-    known = facts.memo.get(e)
+    known: Linear | None = facts.memo.get(e)
     if known is None:
         known = facts.memo[e] = _compute(e, facts)
     return known
@@ -262,6 +253,7 @@ def _opaque(op: str, num: Linear, den: Linear) -> Linear:
     return linear.atom(result)
 
 
+@once
 def _rejoin(total: Linear, facts: Facts) -> Linear:
     """Join quotient and remainder: ``(x / n) * n + x % n == x``, and the two rules like it."""
     for mono, c in list(total.items()):
@@ -331,6 +323,7 @@ def _is_less(a: Linear, b: Linear, facts: Facts) -> bool:
     return _non_negative(gap, facts)
 
 
+@once
 def _non_negative(a: Linear, facts: Facts) -> bool:
     # Guards are tried one at a time, and proofs below them use none: a guard on a quotient would
     # otherwise be asked to prove the bound of that same quotient, forever.
@@ -344,6 +337,7 @@ def _non_negative(a: Linear, facts: Facts) -> bool:
     return False
 
 
+@once
 def _bounded_below(a: Linear, facts: Facts) -> bool:
     """Return whether the smallest value of `a` over all index variables is at least 0."""
     if all(c >= 0 for c in a.values()):
@@ -357,6 +351,7 @@ def _bounded_below(a: Linear, facts: Facts) -> bool:
     return is_non_negative(_rejoin(_relax(low, facts), facts), facts)
 
 
+@once
 def _relax(low: Linear, facts: Facts) -> Linear:
     """Bound ``c * (x / d)`` of sizes from below by terms without that division.
 

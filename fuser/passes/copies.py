@@ -254,9 +254,7 @@ class Planner:
             mentioned = (*layout.strides, *self.coords, *layout.shape, self.inside)
             every = frozenset[str]().union(*map(variables, mentioned))
             every -= self.facts.ranges.keys() | self.facts.signed
-            facts = replace(
-                self.facts, multiples=dict.fromkeys(every, UNIT_BYTES), memo={}, base=[]
-            )
+            facts = replace(self.facts, multiples=dict.fromkeys(every, UNIT_BYTES))
             try:
                 replace(self, layout=layout, facts=facts).arranged().by_engine()
             except ObstacleError:
