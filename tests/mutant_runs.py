@@ -16,9 +16,12 @@ from fuser.api.execute import bind, program_of
 from fuser.cli import pipelines
 from fuser.cli.check_matrix import Family
 from fuser.core.errors import ProtocolError
-from fuser.interp.checked import check_kernel
+from fuser.interp.checked import Interleaving, Programs, check_kernel, interleave
 from fuser.interp.functional import allocate
 from fuser.kir.core import Kernel
+from fuser.sim.agent import Wait
+from fuser.sim.machine import Machine
+from fuser.sim.races import deadlock
 
 Array = np.ndarray
 TILE = 256
@@ -50,8 +53,40 @@ def shape(family: Family, trips: tuple[int, ...], cut: int) -> tuple[int, ...]:
     return (trips[0], elements) if build is pipelines.ring_rows else (elements,)
 
 
+def greedy(machine: Machine, programs: Programs, rng: np.random.Generator) -> None:
+    """Let whoever is first in a random order run as long as it can; copies land soon, or late.
+
+    Agents get as far apart as the protocol lets them, which turns at every statement hardly do.
+    """
+    ranked = list(rng.permutation(sorted(programs)))
+    soon = bool(rng.integers(2))
+    blocked: dict[str, Wait] = {}
+    finished = list[str]()
+    while programs:
+        landing = [f for f in machine.flights if f.may_land()]
+        name = next((n for n in ranked if n not in blocked or blocked[n].ready()), None)
+        if landing and (soon or name is None):
+            machine.land(landing[int(rng.integers(len(landing)))])
+            continue
+        if name is None:
+            raise deadlock(machine.kernel, blocked, finished)
+        wait = next(programs[name], None)
+        blocked.pop(name, None)
+        if wait is None:
+            del programs[name]
+            ranked.remove(name)
+            finished.append(name)
+        elif not wait.ready():
+            blocked[name] = wait
+
+
 def complaint(
-    family: Family, fd: FusionDefinition, kernel: Kernel, shape: tuple[int, ...], seed: int
+    family: Family,
+    fd: FusionDefinition,
+    kernel: Kernel,
+    shape: tuple[int, ...],
+    seed: int,
+    order: Interleaving = interleave,
 ) -> str:
     """Return what one interleaving of a kernel of `fd` reports, or that numbers are wrong."""
     rng = np.random.default_rng(seed)
@@ -64,7 +99,7 @@ def complaint(
         memory[buffer.name] = view if view.ndim else flat
         flat.fill(np.nan)
     try:
-        done = check_kernel(kernel, call.env, memory, seed=seed)
+        done = check_kernel(kernel, call.env, memory, seed=seed, order=order)
     except ProtocolError as error:
         return str(error)
     for buffer, want in zip(program.buffers, expected(family, inputs), strict=True):
@@ -88,6 +123,7 @@ def complaints(
 ) -> Iterator[str]:
     """Yield what each of a few interleavings reports; nothing is launched without elements."""
     for seed in seeds:
-        for extents in shapes:
-            if all(extents):
-                yield complaint(family, fd, kernel, extents, seed)
+        for order in (interleave, greedy):
+            for extents in shapes:
+                if all(extents):
+                    yield complaint(family, fd, kernel, extents, seed, order)

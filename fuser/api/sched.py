@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from fuser.api.owner import Owner
-from fuser.api.scheduling import Scheduling, directive
+from fuser.api.scheduling import Scheduling, directive, require_tensor
 from fuser.core.errors import ScheduleError
+from fuser.core.location import caller_location
+from fuser.schedule.arguments import integer
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
@@ -37,9 +40,7 @@ class Sched:
         pos
             Only what the first `pos` loop axes come from; -1 means all.
         """
-        with directive(
-            self.definition, from_tv.name, "bounded_transform_backward", from_tv, *to
-        ) as hand:
+        with _directive(self.definition, "bounded_transform_backward", (from_tv,), to) as hand:
             producers = hand.graph.ancestors((from_tv.name,))
             bounds = {tv.name for tv in to}
             if bounds - producers:
@@ -63,7 +64,7 @@ class Sched:
 
             ref: for b: for t      t: for i: for j   ->   t: for b: for t
         """
-        with directive(self.definition, ref.name, "transform_like", ref, *selected_tensors) as hand:
+        with _directive(self.definition, "transform_like", (ref,), selected_tensors) as hand:
             transform_like(hand, ref.name, _targets(hand, selected_tensors))
 
     def parallelize_like(
@@ -79,16 +80,14 @@ class Sched:
 
             ref: for b (grid_x)      t: for b   ->   t: for b (grid_x)
         """
-        with directive(
-            self.definition, ref.name, "parallelize_like", ref, *selected_tensors
-        ) as hand:
+        with _directive(self.definition, "parallelize_like", (ref,), selected_tensors) as hand:
             kinds = frozenset(selected_parallel_types) or None
             axes = _axes(hand, ref.name, pos)
             parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
 
     def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Compute every producer at the innermost position that its consumers allow."""
-        with directive(self.definition, "", "inline_most", *selected_tensors) as hand:
+        with _directive(self.definition, "inline_most", (), selected_tensors) as hand:
             _inline(hand, _targets(hand, selected_tensors), None)
 
     def inline_at(
@@ -105,7 +104,7 @@ class Sched:
         best_effort
             Use a smaller position where `pos` is not possible, instead of raising.
         """
-        with directive(self.definition, ref.name, "inline_at", ref, *selected_tensors) as hand:
+        with _directive(self.definition, "inline_at", (ref,), selected_tensors) as hand:
             axes = _axes(hand, ref.name, pos)
             targets = _targets(hand, selected_tensors)
             _inline(hand, targets, axes, exact=not best_effort)
@@ -131,8 +130,21 @@ class Sched:
         stage_slice_position, ping_pong
             Consumer groups and their order; see `WarpSpecialized`.
         """
+        require_tensor(tv, "warp_specialize", caller_location())
         kind = WarpSpecialized(parallel_type, num_registers, stage_slice_position, ping_pong)
         tv.circular_buffer(number_of_stages, prefetch_distance, kind)
+
+
+def _directive(
+    definition: Owner, what: str, about: tuple[Scheduling, ...], others: Sequence[Scheduling]
+) -> directive:
+    """Return what guards a directive about one tensor, or none, and some others."""
+    here, given = caller_location(), cast("object", others)
+    for tv in about:
+        require_tensor(tv, what, here)
+    if isinstance(given, Scheduling) or not isinstance(given, Iterable):
+        raise ScheduleError(f"{what}: got {others!r}; a list of tensors is needed", here)
+    return directive(definition, about[0].name if about else "", what, *about, *others)
 
 
 def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, ...]:
@@ -142,7 +154,7 @@ def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, .
 
 
 def _axes(hand: HandSchedule, ref: str, pos: int) -> int:
-    rank = len(hand.peek(ref).domain.loop)
+    rank, pos = len(hand.peek(ref).domain.loop), integer(pos, "position")
     axes = rank + 1 + pos if pos < 0 else pos
     if not 0 <= axes <= rank:
         raise ScheduleError(f"position {pos}; the loop domain has {rank} axes")

@@ -10,8 +10,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
-from fuser.core.location import caller_location
+from fuser.core.location import SourceLocation, caller_location
 from fuser.schedule import stage
+from fuser.schedule.arguments import integer, integers, moves
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
 from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.domain import LoopDomain
@@ -41,6 +42,7 @@ class directive:
 
     def __enter__(self) -> HandSchedule:
         for tensor in self.tensors:
+            require_tensor(tensor, self.what, self.location)
             if tensor.fd is not self.fd:
                 raise ScheduleError(
                     f"{self.what}: {tensor.name} belongs to another FusionDefinition; needed one "
@@ -129,6 +131,8 @@ class Scheduling:
         """
         if type(factor) is not int:
             raise ScheduleError(f"split: axis {axis} by {factor!r}; a positive int is needed")
+        if type(inner_split) is not bool:
+            raise ScheduleError(f"split: inner_split {inner_split!r}; True or False is needed")
         self._transform(lambda d: d.split(axis, Const(factor), inner_split), "split")
 
     @_directive
@@ -139,7 +143,7 @@ class Scheduling:
 
             for o in [0, m): for i in [0, n)  ->  for oi in [0, m * n)
         """
-        right = outer + 1 if inner is None else inner
+        right = integer(outer, "merge: axis") + 1 if inner is None else inner
         self._transform(lambda d: d.merge(outer, right), "merge")
 
     @_directive
@@ -150,7 +154,8 @@ class Scheduling:
 
             for i: for j: for k   --{0: 2}-->   for j: for k: for i
         """
-        self._transform(lambda d: d.reorder(old_to_new), "reorder")
+        places = moves(old_to_new, "reorder")
+        self._transform(lambda d: d.reorder(places), "reorder")
 
     @_directive
     def swizzle(self, x: int, y: int) -> None:
@@ -200,6 +205,7 @@ class Scheduling:
         if ts.memory is MemoryType.global_:
             raise ScheduleError("set_allocation_domain: it is an output; those are row major")
         rank = len(ts.domain.loop)
+        order = integers(order, "set_allocation_domain")
         axes = tuple(ts.domain.position(axis, "set_allocation_domain") for axis in order)
         if sorted(axes) != list(range(rank)):
             raise ScheduleError(
@@ -265,7 +271,8 @@ class Scheduling:
 
             t = sum(x over o, i)   --rfactor o-->   t_rf = sum(x over o); t = sum(t_rf over i)
         """
-        return self._adopted(stage.rfactor(self.fd.hand, self.name, axes))
+        first = integers(axes, "rfactor")
+        return self._adopted(stage.rfactor(self.fd.hand, self.name, first))
 
     # ---- pipelines -------------------------------------------------------------------------
 
@@ -347,10 +354,11 @@ class Scheduling:
             for i: for j: y[..] = t[..]  ->     for j: t[j] = ..
                                                 for j: y[..] = t[j]        (pos = 1)
         """
+        require_tensor(consumer, "inline_at")
         hand, ts = self.fd.hand, self.fd.hand.entry(self.name)
         if hand.is_output(self.name) and not hand.is_reduction(self.name):
             raise ScheduleError("inline_at: it is an output; cache_before it and inline the cache")
-        rank = len(ts.domain.loop)
+        rank, pos = len(ts.domain.loop), integer(pos, "inline_at: position")
         position = rank + 1 + pos if pos < 0 else pos
         if not 0 <= position <= rank:
             raise ScheduleError(f"inline_at: position {pos}; the loop domain has {rank} axes")
@@ -439,6 +447,13 @@ class Axis:
                 f"parallelize: axis {at} to vectorize is not the innermost of "
                 f"{len(ts.domain.loop)}; reorder it there"
             )
+
+
+def require_tensor(given: object, what: str, location: SourceLocation | None = None) -> Scheduling:
+    """Return a tensor; raise `ScheduleError` for anything else."""
+    if not isinstance(given, Scheduling):
+        raise ScheduleError(f"{what}: got {given!r}; a tensor is needed", location)
+    return given
 
 
 def _check_load(op_type: LoadStoreOpType, what: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,34 @@ HASTE = (0.02, 0.3, 0.9)
 """How likely a copy lands before the next statement; one is drawn per run, so that some runs have
 copies that take long."""
 
+Programs: TypeAlias = dict[str, Iterator[Wait]]
+"""Agents that have not finished, by name; advancing one runs its current statement."""
+Interleaving: TypeAlias = Callable[[Machine, Programs, np.random.Generator], None]
+"""Advances agents, and lets copies land, until all agents have finished."""
+
+
+def interleave(machine: Machine, programs: Programs, rng: np.random.Generator) -> None:
+    """Advance agents, and let copies land, in random order until all agents have finished."""
+    blocked: dict[str, Wait] = {}
+    finished = list[str]()
+    haste = HASTE[int(rng.integers(len(HASTE)))] if machine.barriers else 0.5
+    while programs:
+        landing = [f for f in machine.flights if f.may_land()]
+        runnable = [name for name in programs if name not in blocked or blocked[name].ready()]
+        if landing and (not runnable or rng.random() < haste):
+            machine.land(landing[int(rng.integers(len(landing)))])
+            continue
+        if not runnable:
+            raise deadlock(machine.kernel, blocked, finished)
+        name = runnable[int(rng.integers(len(runnable)))]
+        blocked.pop(name, None)
+        wait = next(programs[name], None)
+        if wait is None:
+            del programs[name]
+            finished.append(name)
+        elif not wait.ready():
+            blocked[name] = wait
+
 
 def check_kernel(
     kernel: Kernel,
@@ -33,6 +61,7 @@ def check_kernel(
     *,
     blocks: Sequence[int] | int = 4,
     seed: int = 0,
+    order: Interleaving = interleave,
 ) -> dict[str, Array]:
     """Run some blocks of a kernel on copies of `arrays`; return the tensors it may write.
 
@@ -43,6 +72,8 @@ def check_kernel(
         Numbers of clusters, in a kernel that has them: all their blocks run.
     seed
         Decides the interleaving; printed with every failure.
+    order
+        How agents take turns.
 
     Raises
     ------
@@ -59,7 +90,7 @@ def check_kernel(
     try:
         with np.errstate(all="ignore"):
             warps = Warps.of(launch, _choose_blocks(launch, blocks, rng))
-            interleave(warps.machine, warps.programs, rng)
+            order(warps.machine, warps.programs, rng)
             warps.finish()
     except ProtocolError as error:
         raise ProtocolError(f"{error} (seed {seed})") from error
@@ -102,7 +133,7 @@ class Warps:
     machine: Machine
     monitor: RaceMonitor
     agents: tuple[Agent, ...]
-    programs: dict[str, Iterator[Wait]]
+    programs: Programs
 
     @classmethod
     def of(cls, launch: Launch, ids: NDArray[np.int64]) -> Warps:
@@ -142,28 +173,3 @@ def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:
             agent = launch.agent(f"block {block} warp {first // WARP}", np.asarray([block]), tid)
             agent.slot += slot
             yield agent
-
-
-def interleave(
-    machine: Machine, programs: dict[str, Iterator[Wait]], rng: np.random.Generator
-) -> None:
-    """Advance agents, and let copies land, in random order until all agents have finished."""
-    blocked: dict[str, Wait] = {}
-    finished = list[str]()
-    haste = HASTE[int(rng.integers(len(HASTE)))] if machine.barriers else 0.5
-    while programs:
-        landing = [f for f in machine.flights if f.may_land()]
-        runnable = [name for name in programs if name not in blocked or blocked[name].ready()]
-        if landing and (not runnable or rng.random() < haste):
-            machine.land(landing[int(rng.integers(len(landing)))])
-            continue
-        if not runnable:
-            raise deadlock(machine.kernel, blocked, finished)
-        name = runnable[int(rng.integers(len(runnable)))]
-        blocked.pop(name, None)
-        wait = next(programs[name], None)
-        if wait is None:
-            del programs[name]
-            finished.append(name)
-        elif not wait.ready():
-            blocked[name] = wait

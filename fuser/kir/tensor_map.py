@@ -26,6 +26,7 @@ UNIT_BYTES = 16
 MAX_DIM = 2**32
 MAX_STRIDE_BYTES = 2**40
 MAX_BOX = 256
+SPLIT = ", so split the axis that is bound to tma"
 MAX_BOX_BYTES = 228 * 1024
 """All of an SM's shared memory; the largest box the driver took on an H200 (driver 580)."""
 MAX_ELEMENT_STRIDE = 8
@@ -203,7 +204,8 @@ def _check_constants(of: TensorMapParam | Encoding) -> Iterator[str]:
         yield f"rank is {len(of.dims)}; needed 1 to {MAX_RANK}"
     for dim, extent in enumerate(of.box):
         if not 1 <= extent <= MAX_BOX:
-            yield f"box dim {dim} is {extent}; needed 1 to {MAX_BOX}"
+            help = f"{SPLIT} by {MAX_BOX} or less" if extent > MAX_BOX else ""
+            yield f"box dim {dim} is {extent}; needed 1 to {MAX_BOX}{help}"
     for dim, step in enumerate(of.element_strides):
         if not 1 <= step <= MAX_ELEMENT_STRIDE:
             yield f"element stride of dim {dim} is {step}; needed 1 to {MAX_ELEMENT_STRIDE}"

@@ -104,11 +104,14 @@ def check_placement(state: Lowering, name: str, kind: WarpSpecialized) -> None:
             "producer warps follow the others only on the slowest varying thread axis"
         )
     if on not in used:
-        threads = f"{max(used, key=lambda k: k.value).name} is the slowest" if used else "none has"
-        raise ScheduleError(
-            f"{name}: warp-specialised on {on.name}, to which no loop is bound; needed the slowest "
-            f"varying axis that has threads; {threads}"
+        lacks = (
+            "whose loop has 1 iteration" if on in launch.extents else "to which no loop is bound"
         )
+        needed = f"a loop of several iterations that is bound to ParallelType.{on.name}"
+        if used:
+            slowest = max(used, key=lambda k: k.value)
+            needed = f"ParallelType.{slowest.name}, the slowest varying axis that has threads"
+        raise ScheduleError(f"{name}: warp-specialised on {on.name}, {lacks}; needed {needed}")
 
 
 def check_specialised(

@@ -15,6 +15,7 @@ from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, TRUE, ZERO, Const, Expr, all_of, ceil_div, less
 from fuser.core.simplify import Facts, prove_equal
 from fuser.core.unroll import Unroll
+from fuser.schedule.arguments import integer
 from fuser.schedule.kinds import ParallelType
 
 
@@ -92,8 +93,9 @@ class LoopDomain:
     # ---- transforms ----------------------------------------------------------------------
 
     def position(self, axis: int, what: str) -> int:
-        """Normalise a possibly negative loop position; raise `ScheduleError` if out of range."""
+        """Normalise a possibly negative loop position; raise `ScheduleError` if there is none."""
         rank = len(self.loop)
+        axis = integer(axis, f"{what}: axis")
         if not -rank <= axis < rank:
             raise ScheduleError(f"{what}: axis {axis}; the loop domain has {rank} axes")
         return axis % rank

@@ -36,7 +36,7 @@ class TileSwizzle:
     itemsize: int
 
     def __post_init__(self) -> None:
-        if self.name not in SPANS:
+        if self.name not in tuple(SPANS):  # a list has no hash
             raise ScheduleError(
                 f"set_swizzle: {self.name!r}; needed one of 'none', '32B', '64B', '128B'"
             )

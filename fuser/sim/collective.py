@@ -38,6 +38,8 @@ def warp_allreduce(m: Machine, agent: Agent, name: str, combine: Combine, width:
         value = np.asarray(combine(value, value[:, lanes ^ step]), old.dtype)
         step //= 2
     agent.values[name] = merge(agent.mask, value.reshape(-1), old)
+    if m.order is not None:
+        m.order.converge(agent)
 
 
 def block_allreduce(

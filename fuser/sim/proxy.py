@@ -4,6 +4,10 @@ A clock has one entry per agent and one per *actor* that is none: each mbarrier 
 the number of the phase they complete in as time), each warp's bulk stores (time: their group) and
 each warp's ``cp.async`` (time: their number). The second half of a clock says, for the same
 actors, up to which time their ordinary stores have been shown to the copy engine by a fence.
+
+Where some lanes of a warp arrive for all, the others' accesses are ordered before only up to where
+the warp last converged. The third part of a clock has an entry per lane: what those lanes know of
+themselves. Kernels without mbarriers have no such arrivals, and no third part.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from numpy.typing import NDArray
 
 from fuser.core.errors import ProtocolError
 from fuser.sim.agent import Agent
+
+WARP = 32
 
 Clock: TypeAlias = NDArray[np.int64]
 Key: TypeAlias = tuple[str, int]
@@ -64,6 +70,8 @@ class AsyncOrder:
         Entry of every agent (by name) and of every other actor in a clock.
     issued
         By actor, the time of its latest operation, who issued it and with which statement.
+    converged
+        By agent, when its lanes last met.
     """
 
     def __init__(self, agents: Sequence[Agent], barriers: Mapping[str, int]) -> None:
@@ -72,8 +80,10 @@ class AsyncOrder:
         names += [(kind, a.name) for kind in ("bulk", "cp.async") for a in agents]
         self.rank = {name: i for i, name in enumerate(names)}
         self.width, self.agents = len(names), len(agents)
-        self.rows = np.zeros((len(agents), 2 * self.width), np.int64)
+        lanes = len(agents) * WARP if barriers else 0
+        self.rows = np.zeros((len(agents), 2 * self.width + lanes), np.int64)
         np.fill_diagonal(self.rows, 1)
+        self.converged = np.zeros(len(agents), np.int64)
         self.cells: dict[Key, Cell] = {}
         self.gathering: dict[Hashable, Clock] = {}
         self.gathered: dict[Hashable, Clock] = {}
@@ -81,7 +91,7 @@ class AsyncOrder:
 
     def zero(self) -> Clock:
         """Return a clock that knows nothing."""
-        return np.zeros(2 * self.width, np.int64)
+        return np.zeros(self.rows.shape[1], np.int64)
 
     def row(self, agent: Agent) -> Clock:
         """Return the clock of `agent`, to read or to change."""
@@ -90,6 +100,34 @@ class AsyncOrder:
 
     def _tick(self, agent: Agent) -> None:
         self.row(agent)[self.rank[agent.name]] += 1
+
+    # lanes -----------------------------------------------------------------------------------
+
+    def converge(self, agent: Agent) -> None:
+        """Note that the lanes of `agent` meet, unless some of them are elsewhere."""
+        if agent.active().all():
+            me = self.rank[agent.name]
+            self.converged[me] = self.rows[me, me]
+            self._tick(agent)
+
+    def _told(self, agent: Agent) -> Clock:
+        """Return what the active lanes of `agent` tell others: of the rest, up to their meeting."""
+        active, row = agent.active(), self.row(agent)
+        if active.all():
+            return row
+        me, told = self.rank[agent.name], row.copy()
+        told[me] = self.converged[me]
+        told[2 * self.width + me * WARP + np.flatnonzero(active)] = row[me]
+        return told
+
+    def is_told(self, clock: Clock, rank: Any, thread: Any, time: Any) -> NDArray[np.bool_]:
+        """Return which accesses by single threads of agents `clock` knows of by their lanes."""
+        if clock.size == 2 * self.width:
+            return np.zeros(np.shape(time), np.bool_)
+        is_agent = (rank >= 0) & (rank < self.agents)
+        lane = 2 * self.width + np.where(is_agent, rank * WARP + thread % WARP, 0)
+        told: NDArray[np.bool_] = is_agent & (time <= clock[lane])
+        return told
 
     # fences ----------------------------------------------------------------------------------
 
@@ -149,7 +187,7 @@ class AsyncOrder:
         """Give the current phase what `agent`, which may be of another block, knows."""
         cell = self.cells[key]
         clock = cell.far_arrived if away else cell.arrived
-        np.maximum(clock, self.row(agent), out=clock)
+        np.maximum(clock, self._told(agent), out=clock)
         self._tick(agent)
 
     def arrive_later(self, agent: Agent) -> Clock:
@@ -189,6 +227,7 @@ class AsyncOrder:
     def meet(self, agent: Agent, key: Hashable, *, is_last: bool) -> None:
         """Give what `agent` knows to the others at a named barrier, which the last one ends."""
         clock = self.gathering.setdefault(key, self.zero())
+        self.converge(agent)
         np.maximum(clock, self.row(agent), out=clock)
         self._tick(agent)
         if is_last:

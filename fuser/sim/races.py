@@ -208,7 +208,10 @@ class RaceMonitor:
         kind: str,
     ) -> None:
         writer = shadow.writer[e]
-        bad = (writer != NOBODY) & (shadow.writes.time[e] > actor.known[writer])
+        time = shadow.writes.time[e]
+        bad = (writer != NOBODY) & (time > actor.known[writer])
+        if bad.any():
+            bad &= ~self.order.is_told(actor.known, writer, shadow.writes.thread[e], time)
         if bad.any():
             i = int(np.argmax(bad))
             by = int(writer[i]), int(shadow.writes.thread[e[i]]), int(shadow.writes.stmt[e[i]])
@@ -224,7 +227,10 @@ class RaceMonitor:
         threads: Array,
     ) -> None:
         for reader, touch in shadow.reads.items():
-            bad = touch.time[e] > actor.known[reader]
+            time = touch.time[e]
+            bad = time > actor.known[reader]
+            if bad.any():
+                bad &= ~self.order.is_told(actor.known, reader, touch.thread[e], time)
             if bad.any():
                 i = int(np.argmax(bad))
                 by = reader, int(touch.thread[e[i]]), int(touch.stmt[e[i]])
@@ -327,6 +333,7 @@ class RaceMonitor:
         me = self.rank[agent.name]
         self._check_arrival(agent, barrier, what)
         barrier.arrived[me] = agent.at
+        self.order.converge(agent)
         generation = barrier.generation
         np.maximum(barrier.clock, self.clocks[me], out=barrier.clock)
         all_of = [i for i, a in enumerate(self.agents) if int(a.slot[0]) in slots]

@@ -27,6 +27,7 @@ from fuser.kir.stmts import (
     DeclareScalar,
     FenceProxyAsync,
     If,
+    MbarrierArrive,
     MbarrierArriveExpectTx,
     MbarrierArriveToken,
     MbarrierInit,
@@ -39,6 +40,7 @@ from fuser.kir.stmts import (
     SetMaxRegisters,
     Store,
     SyncThreads,
+    SyncWarp,
     TensorLoad,
     TensorStore,
 )
@@ -325,3 +327,49 @@ def test_a_role_keeps_what_threads_knew_before():
 def test_refused(make, text):
     with pytest.raises(VerifyError, match=text):
         verify_kernel(make())
+
+
+@pytest.mark.parametrize("converged", [True, False])
+@pytest.mark.parametrize("lane", [0, 3])
+def test_a_lane_speaks_for_its_warp_behind_its_convergence_only(converged, lane):
+    """Warp 0 reads a tile and has one lane arrive; warp 1 waits, and writes the tile anew."""
+    everybody = (SyncWarp("all lanes have read"),) if converged else ()
+    arrive = If(equal(THREAD, lane), (MbarrierArrive("full", ZERO),))
+    reader = (
+        Store("y", THREAD, Element("t", THREAD, F32)), *everybody, arrive,
+    )  # fmt: skip
+    writer = (WAIT, Store("t", Const(63) - THREAD, Literal(2.0, F32)))
+    body = (
+        Store("t", THREAD, Element("x", THREAD, F32)), SyncThreads("the tile is there"),
+        If(less(THREAD, 32), reader, writer),
+    )  # fmt: skip
+    kernel = _copy_kernel(*body)
+    for seed in SEEDS:
+        if converged:
+            check_kernel(kernel, {}, _xy(), seed=seed)
+            continue
+        with pytest.raises(ProtocolError, match=r"race on t\[.*not ordered after the read by"):
+            check_kernel(kernel, {}, _xy(), seed=seed)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_lane_that_reads_alone_speaks_for_itself(other):
+    """No convergence is needed for what the arriving lane has done, however the others go on."""
+    element = Const(5) if not other else Const(6)
+    reader = (
+        If(less(THREAD, 1), (Store("y", ZERO, Element("t", Const(5), F32)),)),
+        If(less(ZERO, THREAD), (Store("y", THREAD, Element("t", Const(6), F32)),)),
+        If(equal(THREAD, 0), (MbarrierArrive("full", ZERO),)),
+    )
+    writer = (WAIT, If(equal(THREAD, 32), (Store("t", element, Literal(2.0, F32)),)))
+    body = (
+        Store("t", THREAD, Element("x", THREAD, F32)), SyncThreads("the tile is there"),
+        If(less(THREAD, 32), reader, writer),
+    )  # fmt: skip
+    kernel = _copy_kernel(*body)
+    for seed in SEEDS:
+        if not other:
+            check_kernel(kernel, {}, _xy(), seed=seed)
+            continue
+        with pytest.raises(ProtocolError, match=r"race on t\[6\].*not ordered after the read by"):
+            check_kernel(kernel, {}, _xy(), seed=seed)

@@ -186,8 +186,8 @@ def test_what_the_kernel_computes_is_not_loaded_ahead():
 
 
 def test_a_box_of_too_many_elements():
-    refused("tensor map x_cache_map of x: box dim 0 is 512; needed 1 to 256",
-            Stream(tile=512).buffer().run)  # fmt: skip
+    refused("tensor map x_cache_map of x: box dim 0 is 512; needed 1 to 256, so split the axis "
+            "that is bound to tma by 256 or less", Stream(tile=512).buffer().run)  # fmt: skip
 
 
 def test_a_box_of_too_few_bytes():

@@ -172,8 +172,36 @@ def test_a_specialised_axis_without_threads(on):
     fd, _, cache = stream()
     cache.circular_buffer(2, type=WarpSpecialized(on))
     assert refusal(run, fd, VECTOR) == (
-        f"x_cache: warp-specialised on {on.name}, to which no loop is bound; needed the slowest "
-        "varying axis that has threads; block_x is the slowest"
+        f"x_cache: warp-specialised on {on.name}, to which no loop is bound; needed "
+        "ParallelType.block_x, the slowest varying axis that has threads"
+    )
+
+
+def test_a_specialised_axis_of_one_thread():
+    fd, y, cache = stream()
+    y.split(1, 1, inner_split=False)
+    y.axis(1).parallelize(P.block_y)
+    cache.circular_buffer(2, type=WarpSpecialized(P.block_y))
+    assert refusal(run, fd, VECTOR) == (
+        "x_cache: warp-specialised on block_y, whose loop has 1 iteration; needed "
+        "ParallelType.block_x, the slowest varying axis that has threads"
+    )
+
+
+def test_roles_in_a_block_of_one_thread():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = x * 2.0
+        fd.add_output(y)
+    cache = staged(x, L.bulk)
+    for t in (y, cache):
+        t.split(0, 64)
+    cache.axis(1).parallelize(P.tma)
+    cache.inline_at(y, 1)
+    cache.circular_buffer(2, type=WarpSpecialized(P.block_x))
+    assert refusal(run, fd, VECTOR) == (
+        "x_cache: warp-specialised on block_x, to which no loop is bound; needed a loop of several "
+        "iterations that is bound to ParallelType.block_x"
     )
 
 

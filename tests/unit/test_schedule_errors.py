@@ -57,6 +57,57 @@ def test_axis_out_of_range(f):
     refused("z: reorder: axis 5; the loop domain has 2 axes", f.z.reorder, {0: 5})
 
 
+NO_AXES = ("0", 0.0, None, [0], True, np.array([0, 1]))
+
+
+@pytest.mark.parametrize("axis", NO_AXES, ids=repr)
+def test_an_axis_that_is_no_int(f, axis):
+    for call, what in (
+        (lambda: f.z.axis(axis), "axis: axis"),
+        (lambda: f.z.split(axis, 4), "split: axis"),
+        (lambda: f.z.merge(axis), "merge: axis"),
+        (lambda: f.z.reorder({0: axis}), "reorder: axis"),
+        (lambda: f.z.swizzle(axis, 1), "swizzle: axis"),
+        (lambda: f.s.rfactor([axis]), "rfactor: axis"),
+        (lambda: f.y.inline_at(f.z, axis), "inline_at: position"),
+    ):
+        refused(f"{what} {axis!r}; an int is needed", call)
+    refused(f"z: position {axis!r}; an int is needed", f.fd.sched.inline_at, f.z, axis)
+    if axis is not None:
+        refused(f"z: merge: axis {axis!r}; an int is needed", f.z.merge, 0, axis)
+
+
+def test_axes_may_be_of_any_int_kind():
+    f = Fusion((8, 12))
+    f.z.split(np.int64(1), 4)
+    f.z.merge(np.int32(-2), np.uint8(2))
+    f.z.reorder({np.int64(0): np.int64(0)})
+    f.y.inline_at(f.z, np.int64(1))
+    np.testing.assert_array_equal(f.run()[1], np.full(8, 24.0))
+
+
+def test_arguments_of_the_wrong_kind(f):
+    a_list = "a list of axes is needed"
+    refused("z: split: inner_split 'no'; True or False is needed", f.z.split, 0, 4, "no")
+    refused("z: reorder: got [1, 0]; a dict {old axis: new axis} is needed", f.z.reorder, [1, 0])
+    refused(f"s: rfactor: got 1; {a_list}", f.s.rfactor, 1)
+    refused(f"y: set_allocation_domain: got '10'; {a_list}", f.y.set_allocation_domain, "10")
+
+
+@pytest.mark.parametrize("given", ["z", None, 3, [1]], ids=repr)
+def test_what_is_no_tensor(f, given):
+    text, sched = f"got {given!r}; a tensor is needed", f.fd.sched
+    refused(f"y: inline_at: {text}", f.y.inline_at, given, 1)
+    refused(f"inline_at: {text}", sched.inline_at, given)
+    refused(f"transform_like: {text}", sched.transform_like, f.z, [given])
+    refused(f"warp_specialize: {text}", sched.warp_specialize, given, 2)
+
+
+def test_one_tensor_where_a_list_is_needed(f):
+    refused("inline_most: got ", f.fd.sched.inline_most, f.y)
+    refused("; a list of tensors is needed", f.fd.sched.parallelize_like, f.z, -1, f.y)
+
+
 @pytest.mark.parametrize("factor", [0, -3])
 def test_factor_too_small(f, factor):
     refused(f"z: split: factor {factor}; at least 1 is needed", f.z.split, 0, factor)

@@ -33,10 +33,7 @@ class FenceProxyAsync(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class SyncWarp(Stmt):
-    """``__syncwarp()``: the lanes of a warp meet, before one of them speaks for all.
-
-    The model steps a warp in lockstep, so it cannot tell when this is missing.
-    """
+    """``__syncwarp()``: the lanes of a warp meet, before one of them speaks for all."""
 
     why: str
 
@@ -46,4 +43,6 @@ class SyncWarp(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
+        if m.order is not None:
+            m.order.converge(agent)
         yield from ()
