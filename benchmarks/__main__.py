@@ -35,6 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table.text(results))
     if options.json:
         results.save(options.json)
+    try:
+        if options.plot:
+            draw(results, options.plot)
+    except ValueError as error:  # what was measured has been printed and kept
+        parser().error(str(error))
     return 1 if results.failures else 0
 
 
@@ -46,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
         "--peers", default="torch,compile", help="some of torch,compile,quack,liger, or empty"
     )
     top.add_argument("--json", type=Path, metavar="OUT", help="write the results to this file")
+    top.add_argument(
+        "--plot", type=Path, metavar="OUT", help="write pictures and report.html into this folder"
+    )
     top.add_argument(
         "--sizes", type=_sizes, default=(), metavar="RxC,...",
         help="rows x columns instead of the sizes of the table",
@@ -96,6 +104,18 @@ def run(options: argparse.Namespace) -> Results:
 
             steps = on_host.steps(chosen, calls, results, folder)
         return run_steps(steps, results)
+
+
+def draw(results: Results, folder: Path) -> None:
+    """Write the pictures and the page, and print where."""
+    from benchmarks.page import page
+    from benchmarks.plots import draw as draw_pictures
+
+    pictures = draw_pictures(results, folder)
+    report = folder / "report.html"
+    report.write_text(page(results, pictures), encoding="utf-8")
+    for path in (*pictures, report):
+        print(f"wrote {path}")
 
 
 def print_list() -> None:

@@ -15,7 +15,7 @@ from benchmarks.results import OURS, Results, Row
 from benchmarks.runner import Step
 from benchmarks.workloads import WORKLOADS, Case, Input
 from fuser import FusionDefinition
-from fuser.api.execute import bind, program_of
+from fuser.api.execute import bind, forget, program_of
 from fuser.codegen.emit import emit
 from fuser.core.errors import BackendError
 from fuser.runtime.cache import CubinCache
@@ -128,5 +128,5 @@ def _untouched(specs: Sequence[Input]) -> list[Any]:
 
 
 def _uncompiled(call: user_file.Call) -> FusionDefinition:
-    user_file.forget_compiled(call)
+    forget(call.fd, call.manual)
     return call.fd

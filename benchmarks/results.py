@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -146,7 +147,7 @@ def _row(raw: dict[str, Any]) -> Row:
     row = Row(**raw)
     if not row.bytes and row.GBps and row.us:
         row.bytes = round(row.GBps * row.us * 1e3)
-    row.family = row.family or row.workload.rpartition(" ")[0] or row.workload
+    row.family = row.family or re.sub(r" \d+x\d+$", "", row.workload)
     return row
 
 

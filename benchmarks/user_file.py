@@ -14,7 +14,7 @@ from benchmarks.measure import Implementation, Job
 from benchmarks.operations import count_operations
 from benchmarks.results import OURS
 from fuser import FusionDefinition
-from fuser.api.execute import bind, compiled_of
+from fuser.api.execute import bind, forget
 from fuser.api.listen import location_of
 from fuser.api.validate import compare, host_copy, tolerance
 from fuser.cli import show
@@ -94,14 +94,6 @@ def _recorded(file: str) -> Generator[list[Call]]:
         FusionDefinition.execute = original
 
 
-def forget_compiled(call: Call) -> None:
-    """Drop what the file's own run compiled; cubins on disk stay."""
-    compiled = compiled_of(call.fd, call.manual)
-    with compiled.lock:
-        compiled.programs.clear()
-        compiled.cuda.clear()
-
-
 def job_on_gpu(call: Call, folder: Path) -> Job:
     """Return the job of a call, with its arrays on the GPU."""
     from benchmarks.gpu import to_gpu
@@ -111,7 +103,7 @@ def job_on_gpu(call: Call, folder: Path) -> Job:
 
     def make() -> Callable[[], Any]:
         begin_with_cache(folder)
-        forget_compiled(call)
+        forget(call.fd, call.manual)
         return lambda: call.fd.execute(inputs, **call.options)
 
     return Job(

@@ -85,6 +85,11 @@ def compiled_of(fd: FusionDefinition, manual: bool = False) -> Compiled:
     return (_COMPILED_BY_HAND if manual else _COMPILED).setdefault(fd, Compiled())
 
 
+def forget(fd: FusionDefinition, manual: bool = False) -> None:
+    """Drop the compiled programs of a definition: its next call compiles."""
+    (_COMPILED_BY_HAND if manual else _COMPILED).pop(fd, None)
+
+
 def choose_backend(requested: str | None, views: Sequence[ArrayView], device: Any) -> Backend:
     """Return where to run: what was asked for, else the GPU when inputs or machine have one."""
     if requested not in (None, "cuda", "interpret"):
