@@ -49,19 +49,21 @@ class FakeDriver:
     """The driver calls of the runtime, recording launches and frees."""
 
     CUdevice_attribute = CUfunction_attribute = CUpointer_attribute = CUmemorytype = _Names()
-    CUlaunchAttributeID = _Names()
+    CUlaunchAttributeID = CUstreamCaptureStatus = _Names()
     CUlaunchAttribute = LaunchAttribute
     CUlaunchConfig = LaunchConfig
     CUDA_MEMCPY2D = Memcpy2D
 
     def __init__(self) -> None:
         self.kernels: dict[str, Callable[..., None]] = {}
+        self.images: dict[bytes, Callable[..., None]] = {}  # what `fake_gpu` compiled
         self.blocks: dict[int, Any] = {}
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
         self.clusters: list[tuple[int, ...]] = []
         self.log: list[str] = []
         self.failing: dict[str, int] = {}  # call -> error code
         self.context = 0
+        self.capturing: set[int] = set()
         self.devices = 2
 
     def _code(self, call: str) -> int:
@@ -112,8 +114,12 @@ class FakeDriver:
     def cuModuleLoadData(self, image: bytes) -> tuple[int, bytes]:
         return self._code("cuModuleLoadData"), image
 
-    def cuModuleGetFunction(self, _: bytes, name: bytes) -> tuple[int, str]:
-        return (0 if name.decode() in self.kernels else 500), name.decode()
+    def cuModuleGetFunction(self, image: bytes, name: bytes) -> tuple[int, str]:
+        handle = name.decode()
+        if image in self.images:
+            handle = f"{handle}@{len(self.kernels)}"
+            self.kernels[handle] = self.images[image]
+        return (0 if handle in self.kernels else 500), handle
 
     def cuFuncGetAttribute(self, name: str, _: str) -> tuple[int, int]:
         return 0, 1024 if name.endswith("MAX_THREADS_PER_BLOCK") else 32
@@ -176,6 +182,10 @@ class FakeDriver:
     def cuMemsetD8Async(self, pointer: int, value: int, nbytes: int, _: int) -> tuple[int]:
         ctypes.memset(pointer, value, nbytes)
         return (0,)
+
+    def cuStreamIsCapturing(self, stream: int) -> tuple[int, str]:
+        status = "ACTIVE" if stream in self.capturing else "NONE"
+        return 0, f"CU_STREAM_CAPTURE_STATUS_{status}"
 
     def cuCtxSynchronize(self) -> tuple[int]:
         return (self._code("cuCtxSynchronize"),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from fuser.fusion.attrs import (
 )
 from fuser.fusion.graph import Value
 from fuser.fusion.shapes import shape_text, size_var
+
+if TYPE_CHECKING:
+    from fuser.api.compiled import CompiledFusion
 
 
 class FusionDefinition(Builder):
@@ -223,15 +226,40 @@ class FusionDefinition(Builder):
         self,
         inputs: Sequence[Any],
         *,
+        out: Any = None,
         device: Any = None,
         backend: str | None = None,
         **options: Any,
     ) -> list[Any]:
-        """Run the fusion and return its outputs, aliased ones left out."""
+        """Run the fusion and return its outputs, aliased ones left out.
+
+        `out` is an array to write to, or a list or tuple of one for each output; see
+        `CompiledFusion`, which `compile` returns.
+        """
         from fuser.api.execute import execute
 
         self.closed = True
-        return execute(self, inputs, device=device, backend=backend, **options)
+        return execute(self, inputs, out=out, device=device, backend=backend, **options)
+
+    def compile(
+        self, inputs: Sequence[Any] | None = None, *, manual: bool = False
+    ) -> CompiledFusion:
+        """Return the fusion as a function; its calls cost the host the least.
+
+        Parameters
+        ----------
+        inputs
+            Compile for arrays like these now; else the first call does.
+        manual
+            Use the schedule set by hand.
+        """
+        from fuser.api.compiled import CompiledFusion
+
+        self.closed = True
+        compiled = CompiledFusion(self, manual)
+        if inputs is not None:
+            compiled.prepare(inputs)
+        return compiled
 
     def manual_execute(self, inputs: Sequence[Any], **options: Any) -> list[Any]:
         """Run the fusion under the schedule set by hand."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fuser.api.fallback import tell_fallbacks
+from fuser.api.known_calls import KnownCalls
 from fuser.api.listen import LISTENERS, build_observed, run_observed
+from fuser.api.out import Given, given_outputs
 from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
 from fuser.core.errors import BackendError, InputError
@@ -19,7 +21,8 @@ from fuser.fusion.bind import bind_sizes
 from fuser.fusion.scalars import bind_scalars
 from fuser.kir.program import Program
 from fuser.runtime.arrays import ArrayView, view_of
-from fuser.runtime.driver import device_available
+from fuser.runtime.driver import device_available, on_device
+from fuser.runtime.memory import current_stream, stream_handle
 
 if TYPE_CHECKING:
     from fuser.api.definition import FusionDefinition
@@ -43,6 +46,8 @@ class Compiled:
         Sizes whose divisibility is part of the class.
     told
         Classes of which the user has been told that they make runs slower.
+    known
+        Calls that need no binding.
     """
 
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
@@ -51,6 +56,7 @@ class Compiled:
     rows: frozenset[str] | None = None
     inner: frozenset[str] | None = None
     told: set[ShapeClass] = field(default_factory=set[ShapeClass])
+    known: KnownCalls = field(default_factory=KnownCalls)
 
     def is_news(self, cls: ShapeClass) -> bool:
         """Whether the user, in whatever thread, has not been told of a class; from now on he is."""
@@ -114,25 +120,61 @@ def execute(
     fd: FusionDefinition,
     inputs: Sequence[Any],
     *,
+    out: Any = None,
     device: Any = None,
     backend: str | None = None,
     stream: Any = None,
     manual: bool = False,
 ) -> list[Any]:
-    """Run `fd` on `inputs` and return its outputs, without those that alias an input."""
+    """Run `fd` on `inputs` and return its outputs, without those that alias an input.
+
+    Parameters
+    ----------
+    out
+        Arrays to write the outputs into, which are then returned: a list or tuple of one for
+        each, or the array itself where there is one output.
+    stream
+        Handle or stream object of the run; by default the current one of the inputs' library.
+    """
+    outs = None if out is None else listed(out)
+    compiled = compiled_of(fd, manual)
+    if backend in (None, "cuda") and not LISTENERS:
+        known = compiled.known.run(inputs, outs, stream)
+        if known is not None:
+            return list(known)
+    return bind_and_run(fd, compiled, inputs, outs, device, backend, stream, manual)
+
+
+def listed(out: Any) -> Sequence[Any]:
+    """Return the arrays that a caller gives for the outputs, in order."""
+    return cast("Sequence[Any]", out) if isinstance(out, list | tuple) else (out,)
+
+
+def bind_and_run(
+    fd: FusionDefinition,
+    compiled: Compiled,
+    inputs: Sequence[Any],
+    outs: Sequence[Any] | None,
+    device: Any,
+    backend: str | None,
+    stream: Any,
+    manual: bool,
+) -> list[Any]:
+    """Run a call of which nothing is known yet."""
     call = bind(fd, inputs, manual)
     where = choose_backend(backend, list(call.views.values()), device)
     program = program_of(fd, call, manual)
-    compiled = compiled_of(fd, manual)
+    given = None
+    if outs is not None:
+        written = frozenset(o.alias_of for o in fd.fusion.outputs if o.alias_of is not None)
+        given = given_outputs(program, outs, call.env, call.views, written)
     if any(k.fallbacks for k in program.kernels) and compiled.is_news(call.cls):
         tell_fallbacks(program, call.views, call.env)
 
     def run() -> list[Any]:
         if where == "interpret":
-            return interpret(program, call.env, call.views, call.scalars)
-        return run_cuda(
-            compiled, call.cls, program, call.env, call.views, call.scalars, stream, device
-        )
+            return interpret(program, call, given)
+        return run_cuda(fd, compiled, program, call, inputs, given, stream)
 
     if not LISTENERS:
         return run()
@@ -193,30 +235,56 @@ def input_view(name: str, array: Any, written: bool = False) -> ArrayView:
     return view
 
 
-def interpret(
-    program: Program, env: dict[str, int], views: dict[str, ArrayView], scalars: dict[str, Any]
-) -> list[Any]:
+def interpret(program: Program, call: BoundCall, given: Given | None) -> list[Any]:
     """Run on the NumPy interpreter."""
     from fuser.interp.functional import run_program
 
-    if any(view.device != "cpu" for view in views.values()):
+    if any(view.device != "cpu" for view in call.views.values()):
         raise InputError("interpreter: an input is on a GPU; needed host arrays")
-    arrays = {name: view.numpy() for name, view in views.items()}
-    buffers = run_program(program, env, arrays, scalars)
-    return [buffers[o.buffer] for o in program.outputs if o.returned]
+    arrays = {name: view.numpy() for name, view in call.views.items()}
+    buffers = run_program(program, call.env, arrays, call.scalars)
+    names = [o.buffer for o in program.outputs if o.returned]
+    if given is None:
+        return [buffers[name] for name in names]
+    return given.receive({name: view_of(buffers[name]) for name in names})
 
 
 def run_cuda(
+    fd: FusionDefinition,
     compiled: Compiled,
-    cls: ShapeClass,
     program: Program,
-    env: dict[str, int],
-    views: dict[str, ArrayView],
-    scalars: dict[str, Any],
+    call: BoundCall,
+    inputs: Sequence[Any],
+    given: Given | None,
     stream: Any,
-    device: Any,
 ) -> list[Any]:
     """Run on the GPU, compiling first if this class is new."""
+    from fuser.runtime.torch_call import TorchCall
+
+    binary = binary_of(compiled, program, call.cls)
+    direct = {} if given is None else given.direct(binary.roles, call.env, call.views)
+    results = binary.run(call.env, call.views, call.scalars, stream, direct)
+    first = next(iter(call.views.values()), None)
+    if given is None:
+        outputs = [results[o.buffer][0] for o in program.outputs if o.returned]
+    else:
+        kind, device_id = (first.kind, first.device_id) if first else ("numpy", 0)
+        queue = current_stream(kind, device_id) if stream is None else stream_handle(stream)
+        outputs = given.receive({name: view for name, (_, view) in results.items()}, queue)
+    if first and is_on_torch(call.views) and (given is None or len(direct) == len(outputs)):
+        bound = binary.bind(call.env, tuple(call.views), first.device_id)
+        again = TorchCall(binary, bound, call.views, call.scalars)
+        compiled.known.learn(fd, inputs, None if given is None else given.arrays, again)
+    return outputs
+
+
+def is_on_torch(views: Mapping[str, ArrayView]) -> bool:
+    """Whether all inputs are torch tensors on a GPU."""
+    return all(view.kind == "torch" and view.device == "cuda" for view in views.values())
+
+
+def binary_of(compiled: Compiled, program: Program, cls: ShapeClass) -> CudaProgram:
+    """Return the compiled kernels of a shape class; threads that need them first wait for one."""
     from fuser.codegen.emit import emit
     from fuser.runtime.executor import CudaProgram
 
@@ -224,5 +292,20 @@ def run_cuda(
         binary = compiled.cuda.get(cls)
         if binary is None:
             binary = compiled.cuda[cls] = CudaProgram(program, emit)
-    results = binary.run(env, views, scalars, stream)
-    return [results[o.buffer][0] for o in program.outputs if o.returned]
+        return binary
+
+
+def compile_for(
+    fd: FusionDefinition, compiled: Compiled, inputs: Sequence[Any], manual: bool
+) -> None:
+    """Compile and load the kernels of the class of `inputs`, and run nothing."""
+    call = bind(fd, inputs, manual)
+    where = choose_backend(None, list(call.views.values()), None)
+    program = program_of(fd, call, manual)
+    if where == "interpret":
+        return
+    first = next(iter(call.views.values()), None)
+    device_id = first.device_id if first else 0
+    binary = binary_of(compiled, program, call.cls)
+    with on_device(device_id):
+        binary.bind(call.env, tuple(call.views), device_id)

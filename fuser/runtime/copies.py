@@ -73,10 +73,10 @@ def _rows(destination: ArrayView, source: ArrayView, loops: list[Loop]) -> Any:
     return copy
 
 
-def zero(view: ArrayView, nbytes: int, stream: int, what: str) -> None:
+def zero(pointer: int, nbytes: int, stream: int, what: str) -> None:
     """Queue a memset of `nbytes` bytes."""
     if nbytes:
-        check(driver().cuMemsetD8Async(view.pointer, 0, nbytes, stream), what)
+        check(driver().cuMemsetD8Async(pointer, 0, nbytes, stream), what)
 
 
 def stage_in(view: ArrayView, scratch: Scratch, what: str) -> ArrayView:

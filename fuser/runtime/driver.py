@@ -184,6 +184,12 @@ def _primary_context(ordinal: int) -> Any:
     return check(api.cuDevicePrimaryCtxRetain(handle), what)
 
 
+def is_current(ordinal: int) -> bool:
+    """Return whether the primary context of GPU `ordinal` is the calling thread's."""
+    found = check(driver().cuCtxGetCurrent(), f"cuda:{ordinal}")
+    return int(found) == int(_primary_context(ordinal))
+
+
 @contextmanager
 def on_device(ordinal: int) -> Generator[None]:
     """Make the primary context of GPU `ordinal` current, and the previous one after."""

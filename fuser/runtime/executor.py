@@ -17,15 +17,16 @@ from fuser.kir.program import Program
 from fuser.runtime.arrays import ArrayKind, ArrayView
 from fuser.runtime.cache import CUBINS, CubinCache
 from fuser.runtime.counters import Counters
-from fuser.runtime.driver import Device, device, load_function, on_device
-from fuser.runtime.job import Arrays, Job
-from fuser.runtime.launch import LaunchRecord, scalar_value
+from fuser.runtime.driver import Device, Function, device, load_function, on_device
+from fuser.runtime.job import Arrays, Bound, Job
+from fuser.runtime.launch import scalar_value
 from fuser.runtime.log import OnSpill
 from fuser.runtime.memory import current_stream, stream_handle
 from fuser.runtime.nvrtc import Cubin
-from fuser.runtime.plan import Plan, make_plan, param_kinds, roles_of
+from fuser.runtime.plan import make_plan, roles_of
+from fuser.runtime.prepared import Launch, Prepared
 
-_PLANS_KEPT = 256
+_SIZES_KEPT = 256
 
 
 class CudaProgram:
@@ -72,11 +73,11 @@ class CudaProgram:
         with ThreadPoolExecutor(max_workers=8) as pool:  # NVRTC runs without the GIL
             self.cubins = tuple(pool.map(build, self.sources, program.kernels))
         params = [param for kernel in program.kernels for param in kernel.params]
-        self._scalars = {p.name: p.dtype for p in params if isinstance(p, ScalarParam)}
+        self.scalars = {p.name: p.dtype for p in params if isinstance(p, ScalarParam)}
         self._tensors = [p for p in params if isinstance(p, TensorParam)]
-        self._roles = roles_of(program)
-        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
-        self._records: dict[int, tuple[LaunchRecord, ...]] = {}
+        self.roles = roles_of(program)
+        self._bound: dict[tuple[Any, ...], Bound] = {}
+        self._functions: dict[int, tuple[Function, ...]] = {}
         self._counters: dict[int, Counters] = {}
         self._lock = threading.Lock()
 
@@ -120,14 +121,10 @@ class CudaProgram:
         if device_id is None:
             device_id = first.device_id if first else 0
         self._check_tensors(tensors, on_host, device_id)
-        plan = self._plan(env)
-        values = dict(env) | {
-            name: scalar_value(name, dtype, _lookup(scalars, name))
-            for name, dtype in self._scalars.items()
-        }
+        numbers = self.numbers(scalars)
         with on_device(device_id):
-            records, counters = self._load(device_id), self._counters_of(device_id)
-            job = Job(self._roles, plan, values, records, device_id, counters)
+            bound = self.bind(env, tuple(tensors), device_id)
+            job = Job(self.roles, bound, numbers, device_id)
             if outputs:
                 job.check_outputs(outputs, tensors, on_host)
             if on_host:
@@ -137,38 +134,48 @@ class CudaProgram:
             try:
                 return job.run_on_device(tensors, outputs or {}, kind, queue)
             except LaunchError:
-                counters.forget()
+                bound.counters.forget()
                 raise
 
-    def _counters_of(self, device_id: int) -> Counters:
-        with self._lock:
-            return self._counters.setdefault(device_id, Counters(device_id))
+    def numbers(self, scalars: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what the slots of the scalars hold, in the order of `self.scalars`."""
+        named = self.scalars.items()
+        return tuple(scalar_value(name, dtype, _lookup(scalars, name)) for name, dtype in named)
 
-    def _plan(self, env: Mapping[str, int]) -> Plan:
-        key = tuple(env.items())
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = make_plan(self.program, env)
-            with self._lock:
-                if len(self._plans) >= _PLANS_KEPT:
-                    self._plans.pop(next(iter(self._plans)))
-                self._plans[key] = plan
-        return plan
-
-    def _load(self, device_id: int) -> tuple[LaunchRecord, ...]:
-        with self._lock:
-            if device_id not in self._records:
-                _check_arch(self.arch, device(device_id))
-                self._records[device_id] = tuple(
-                    LaunchRecord(
-                        load_function(cubin.image, kernel.name, device_id),
-                        param_kinds(kernel),
-                        kernel.dynamic_shared_bytes,
-                        kernel.cluster,
-                    )
-                    for kernel, cubin in zip(self.program.kernels, self.cubins, strict=True)
+    def bind(self, env: Mapping[str, int], inputs: tuple[str, ...], device_id: int) -> Bound:
+        """Return the program with its sizes bound and its kernels loaded, by `inputs` in order."""
+        key = (device_id, inputs, *env.items())
+        bound = self._bound.get(key)
+        if bound is None:
+            functions, plan = self._load(device_id), make_plan(self.program, env)
+            launches = [
+                Launch(kernel, function, *extents)
+                for kernel, function, extents in zip(
+                    self.program.kernels, functions, plan.launches, strict=True
                 )
-            return self._records[device_id]
+                if extents is not None
+            ]
+            tensors = (*inputs, *self.roles.returned, *self.roles.temporary)
+            prepared = Prepared(
+                self.program.name, launches, tensors, self.scalars, env, plan.maps, device_id
+            )
+            with self._lock:
+                counters = self._counters.setdefault(device_id, Counters(device_id))
+                bound = Bound(plan, prepared, counters, tensors)
+                if len(self._bound) >= _SIZES_KEPT:
+                    self._bound.pop(next(iter(self._bound)))
+                self._bound[key] = bound
+        return bound
+
+    def _load(self, device_id: int) -> tuple[Function, ...]:
+        with self._lock:
+            if device_id not in self._functions:
+                _check_arch(self.arch, device(device_id))
+                pairs = zip(self.program.kernels, self.cubins, strict=True)
+                self._functions[device_id] = tuple(
+                    _load_kernel(kernel, cubin, device_id) for kernel, cubin in pairs
+                )
+            return self._functions[device_id]
 
     def _check_tensors(
         self, tensors: Mapping[str, ArrayView], on_host: bool, device_id: int
@@ -180,14 +187,14 @@ class CudaProgram:
                     f"input {name}: on {view.device}:{view.device_id}; "
                     f"needed {here[0]}:{here[1]} like the other inputs"
                 )
-        for name in self._roles.changed:
+        for name in self.roles.changed:
             if _lookup(tensors, name).readonly:
                 raise InputError(
                     f"input {name}: read-only, but an output is written into it; "
                     "needed a writable array"
                 )
         for param in self._tensors:
-            if param.name in self._roles.buffers:
+            if param.name in self.roles.buffers:
                 continue
             view = _lookup(tensors, param.name)
             if view.dtype is not param.dtype:
@@ -197,6 +204,13 @@ class CudaProgram:
                     f"input {param.name}: address {view.pointer:#x}; "
                     f"needed a multiple of {param.aligned_bytes} bytes"
                 )
+
+
+def _load_kernel(kernel: Kernel, cubin: Cubin, device_id: int) -> Function:
+    function = load_function(cubin.image, kernel.name, device_id)
+    if kernel.dynamic_shared_bytes:
+        function.allow_dynamic_shared(kernel.dynamic_shared_bytes)
+    return function
 
 
 def _lookup(mapping: Mapping[str, Any], name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from fuser.core.dtypes import DataType
@@ -13,31 +13,39 @@ from fuser.runtime.arrays import ArrayKind, ArrayView, may_overlap
 from fuser.runtime.copies import copy_on_device, fetch, stage_in, zero
 from fuser.runtime.counters import Counters
 from fuser.runtime.driver import synchronize
-from fuser.runtime.launch import LaunchRecord
 from fuser.runtime.memory import Scratch, allocate, allocating_on, deliver
 from fuser.runtime.plan import Layout, Plan, Roles
-from fuser.runtime.tensor_map import encode_planned
+from fuser.runtime.prepared import Prepared
 
 Arrays: TypeAlias = dict[str, tuple[Any, ArrayView]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A program for one set of sizes on one GPU.
+
+    Attributes
+    ----------
+    tensors
+        Inputs, returned buffers, temporaries: the order in which `prepared` takes addresses.
+    """
+
+    plan: Plan
+    prepared: Prepared
+    counters: Counters
+    tensors: tuple[str, ...]
 
 
 class Job:
     """One call of `CudaProgram.run`, in the context of its GPU."""
 
     def __init__(
-        self,
-        roles: Roles,
-        plan: Plan,
-        values: dict[str, Any],
-        records: tuple[LaunchRecord, ...],
-        device_id: int,
-        counters: Counters,
+        self, roles: Roles, bound: Bound, numbers: tuple[Any, ...], device_id: int
     ) -> None:
-        self.counters = counters
         self.roles = roles
-        self.plan = plan
-        self.values = values
-        self.records = records
+        self.bound = bound
+        self.plan = bound.plan
+        self.numbers = numbers
         self.device_id = device_id
 
     def run_on_device(
@@ -126,13 +134,14 @@ class Job:
                 raise InputError(f"output {name}: unknown; needed one of {self.roles.returned}")
             layout, dtype = self.plan.layouts[name], self.roles.buffers[name].dtype
             place = ("cpu", 0) if on_host else ("cuda", self.device_id)
-            found = (given.dtype, given.shape, given.strides_elems, given.device, given.device_id)
-            if given.readonly or found != (dtype, layout.shape, layout.strides, *place):
+            aligned = 1 if on_host else self.roles.aligned[name]
+            if not is_direct(given, dtype, layout, place, aligned):
                 raise InputError(
                     f"output {name}: {'read-only ' if given.readonly else ''}{given.dtype.short}"
                     f"{list(given.shape)} with strides {given.strides_elems} on "
-                    f"{given.device}:{given.device_id}; needed a writable {dtype.short}"
-                    f"{list(layout.shape)} with strides {layout.strides} on {place[0]}:{place[1]}"
+                    f"{given.device}:{given.device_id}, address {given.pointer:#x}; needed a "
+                    f"writable {dtype.short}{list(layout.shape)} with strides {layout.strides} on "
+                    f"{place[0]}:{place[1]}, address a multiple of {aligned}"
                 )
             for other, view in tensors.items():
                 if may_overlap(given, view):
@@ -142,24 +151,19 @@ class Job:
 
     def _queue(self, views: Mapping[str, ArrayView], stream: int, kind: ArrayKind) -> None:
         """Provide zeros, launch the kernels in order, then copy into aliased inputs."""
-        roles, values = self.roles, self.values
-        values.update((name, view.pointer) for name, view in views.items())
+        roles = self.roles
+        addresses = {name: view.pointer for name, view in views.items()}
         for name, buffer in roles.buffers.items():
             if not buffer.zeroed:
                 continue
             nbytes = self.plan.layouts[name].numel * buffer.dtype.nbytes
-            kept = self.counters.address(name, nbytes, kind, stream)
+            kept = self.bound.counters.address(name, nbytes, kind, stream)
             if kept is None:
-                zero(views[name], nbytes, stream, f"buffer {name}")
+                zero(addresses[name], nbytes, stream, f"buffer {name}")
             else:
-                values[name] = kept
-        for planned in self.plan.maps:
-            values[planned.argument] = encode_planned(planned, values[planned.param.tensor])
-        for record, names, extents in zip(
-            self.records, roles.arguments, self.plan.launches, strict=True
-        ):
-            if extents is not None:
-                record.launch(*extents, [values[name] for name in names], stream)
+                addresses[name] = kept
+        values = (addresses[name] for name in self.bound.tensors)
+        self.bound.prepared.launch((*values, *self.numbers), stream)
         for source, target in roles.copies:
             what = f"output {source} into input {target}"
             copy_on_device(views[target], views[source], stream, what)
@@ -167,3 +171,19 @@ class Job:
 
 def _scratch_view(scratch: Scratch, layout: Layout, dtype: DataType) -> ArrayView:
     return scratch.view(layout.shape, layout.strides, layout.capacity, dtype)
+
+
+def is_direct(
+    given: ArrayView, dtype: DataType, layout: Layout, place: tuple[str, int], aligned: int
+) -> bool:
+    """Return whether kernels can write a buffer into `given`, laid out and aligned like it."""
+    found = (given.dtype, given.shape, given.device, given.device_id)
+    return (
+        found == (dtype, layout.shape, *place)
+        and all(
+            have == want or n == 1
+            for n, have, want in zip(layout.shape, given.strides_elems, layout.strides, strict=True)
+        )
+        and not given.readonly
+        and (given.pointer % aligned == 0 or given.size == 0)
+    )

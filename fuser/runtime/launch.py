@@ -1,7 +1,7 @@
 """Kernel launches: argument slots packed in place, limits checked, one driver call.
 
-What is fixed for a kernel (slot layout, ``void**`` array, launch config) is built once in a
-`LaunchRecord`; a launch packs the values with one ``struct`` call.
+What is fixed for a launch (slot layout, ``void**`` array, launch config) is built once; a launch
+packs the values with one ``struct`` call.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _integer_range(dtype: DataType) -> tuple[int, int]:
 
 
 class LaunchRecord:
-    """Everything about launching one kernel that does not change between launches.
+    """Launches one kernel by itself; programs use `fuser.runtime.prepared`.
 
     Parameters
     ----------
@@ -110,15 +110,10 @@ class LaunchRecord:
             function.allow_dynamic_shared(dynamic_smem)
         self.function = function
         self.slots = ArgumentSlots(kinds)
-        self._api = driver()
-        self._config = self._api.CUlaunchConfig()
-        self._config.sharedMemBytes = dynamic_smem
-        self._config.numAttrs = 0
+        self.dynamic_smem = dynamic_smem
         self.cluster = cluster
-        if cluster != (1, 1, 1):
-            self._config.attrs = [_cluster_attribute(self._api, cluster)]
-            self._config.numAttrs = 1
-        self._lock = threading.Lock()  # slots and config are shared by all threads
+        self._address = self.slots.array(range(len(self.slots.kinds)))
+        self._lock = threading.Lock()  # slots are shared by all threads
 
     def launch(self, grid: Dim3, block: Dim3, values: Sequence[Any], stream: int) -> None:
         """Queue the kernel on `stream` of the current context.
@@ -128,19 +123,44 @@ class LaunchRecord:
         LaunchError
             If an extent is out of range, a value does not fit its slot or the driver refuses.
         """
-        check_extents(self.function, grid, block)
-        if self.cluster != (1, 1, 1):
-            check_cluster(self.function, grid, self.cluster)
+        function = self.function
+        config = launch_config(function, grid, block, stream, self.dynamic_smem, self.cluster)
         with self._lock:
-            self.slots.pack(self.function.name, values)
-            config = self._config
-            config.gridDimX, config.gridDimY, config.gridDimZ = grid
-            config.blockDimX, config.blockDimY, config.blockDimZ = block
-            config.hStream = stream
+            self.slots.pack(f"kernel {function.name}", values)
             # The driver copies the arguments before it returns, so the slots may be reused.
-            answer = self._api.cuLaunchKernelEx(config, self.function.handle, self.slots.address, 0)
+            answer = driver().cuLaunchKernelEx(config, function.handle, self._address, 0)
         if answer[0]:
-            check(answer, f"kernel {self.function.name}: grid {grid}, block {block}")
+            check(answer, f"kernel {function.name}: grid {grid}, block {block}")
+
+
+def launch_config(
+    function: Function,
+    grid: Dim3,
+    block: Dim3,
+    stream: int,
+    dynamic_smem: int = 0,
+    cluster: Dim3 = (1, 1, 1),
+) -> Any:
+    """Return the driver's description of a launch, which any number of launches may use at once.
+
+    Raises
+    ------
+    LaunchError
+        If an extent is out of range, or clusters do not tile the grid.
+    """
+    check_extents(function, grid, block)
+    api = driver()
+    config = api.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = block
+    config.sharedMemBytes = dynamic_smem
+    config.hStream = stream
+    config.numAttrs = 0
+    if cluster != (1, 1, 1):
+        check_cluster(function, grid, cluster)
+        config.attrs = [_cluster_attribute(api, cluster)]
+        config.numAttrs = 1
+    return config
 
 
 def _cluster_attribute(api: Any, cluster: Dim3) -> Any:
@@ -152,37 +172,45 @@ def _cluster_attribute(api: Any, cluster: Dim3) -> Any:
 
 
 class ArgumentSlots:
-    """Aligned memory for every argument and the ``void**`` array pointing at it.
+    """Aligned memory for arguments, and the ``void**`` arrays of kernels that point into it.
 
     Eight bytes each, tensor maps 128 bytes at a multiple of 64.
-
-    Attributes
-    ----------
-    address
-        Address of the array; 0 when there are no arguments.
     """
 
     def __init__(self, kinds: Sequence[ArgKind]) -> None:
         self.kinds = tuple(kinds)
-        layout, offsets = _slot_layout(self.kinds)
+        layout, self._offsets = slot_layout(self.kinds)
         self._struct = struct.Struct(layout)
         self.memory = aligned_memory(self._struct.size)
-        start = ctypes.addressof(self.memory)
-        self._array = (ctypes.c_void_p * len(offsets))(*(start + at for at in offsets))
-        self.address = ctypes.addressof(self._array) if offsets else 0
+        self._arrays: list[Any] = []  # kept alive: only their addresses are handed out
 
-    def pack(self, kernel: str, values: Sequence[Any]) -> None:
-        """Write `values` into the slots."""
+    def array(self, slots: Sequence[int]) -> int:
+        """Return the address of a new ``void**`` array of `slots`; 0 when there are none."""
+        if not slots:
+            return 0
+        start = ctypes.addressof(self.memory)
+        array = (ctypes.c_void_p * len(slots))(*(start + self._offsets[i] for i in slots))
+        self._arrays.append(array)
+        return ctypes.addressof(array)
+
+    def pack(self, what: str, values: Sequence[Any]) -> None:
+        """Write `values` into the slots; `what` is named where one does not fit."""
         try:
             self._struct.pack_into(self.memory, 0, *values)
         except (struct.error, OverflowError) as error:
-            raise LaunchError(
-                f"kernel {kernel}: arguments {tuple(values)} do not fit ({error}); "
-                f"needed {self.kinds}"
-            ) from error
+            raise misfit(what, values, self.kinds, error) from error
 
 
-def _slot_layout(kinds: Sequence[ArgKind]) -> tuple[str, list[int]]:
+def misfit(
+    what: str, values: Sequence[Any], kinds: Sequence[ArgKind], error: Exception
+) -> LaunchError:
+    """Return the error of values that do not fit the slots of a kernel or program."""
+    return LaunchError(
+        f"{what}: arguments {tuple(values)} do not fit ({error}); needed {tuple(kinds)}"
+    )
+
+
+def slot_layout(kinds: Sequence[ArgKind]) -> tuple[str, list[int]]:
     """Return the ``struct`` format of all slots and where each one begins."""
     layout, offsets, end = "<", list[int](), 0
     for kind in kinds:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from fuser.core.expr import Expr, evaluate
-from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorMapParam, TensorParam
+from fuser.kir.core import Kernel, TensorMapParam, TensorParam
 from fuser.kir.program import Buffer, Program
 from fuser.kir.tensor_map import Encoding, bind
-from fuser.runtime.launch import ArgKind, Dim3, scalar_kind
+from fuser.runtime.launch import Dim3
 from fuser.runtime.memory import span_elems
 
 
@@ -35,7 +35,7 @@ class PlannedMap:
     Attributes
     ----------
     argument
-        Its name among `Roles.arguments`.
+        Its name among the arguments of all kernels.
     at_zero
         What would be encoded if the tensor began at address 0.
     """
@@ -70,21 +70,26 @@ class Roles:
 
     Attributes
     ----------
-    arguments
-        Names of each kernel's parameters, in order; of a tensor map, `map_argument`.
     returned
         Buffers the caller receives.
     copies
         ``(buffer, input)``: copies after the last kernel.
     changed
         Inputs that are written, by a kernel or by a copy.
+    aligned
+        Bytes by which the address of a buffer divides.
     """
 
     buffers: Mapping[str, Buffer]
-    arguments: tuple[tuple[str, ...], ...]
     returned: tuple[str, ...]
     copies: tuple[tuple[str, str], ...]
     changed: frozenset[str]
+    aligned: Mapping[str, int]
+
+    @property
+    def temporary(self) -> tuple[str, ...]:
+        """Buffers that the caller does not receive."""
+        return tuple(name for name in self.buffers if name not in self.returned)
 
 
 def roles_of(program: Program) -> Roles:
@@ -92,24 +97,18 @@ def roles_of(program: Program) -> Roles:
     buffers = {buffer.name: buffer for buffer in program.buffers}
     returned = {b.buffer: None for b in program.outputs if b.returned and b.buffer in buffers}
     copies = tuple((b.buffer, b.copy_into) for b in program.outputs if b.copy_into is not None)
-    written = {
-        param.name
-        for kernel in program.kernels
-        for param in kernel.params
-        if isinstance(param, TensorParam) and param.mode != "in"
-    }
+    params = [p for kernel in program.kernels for p in kernel.params if isinstance(p, TensorParam)]
+    written = {param.name for param in params if param.mode != "in"}
+    aligned = {name: 1 for name in buffers}
+    for param in params:
+        if param.name in buffers:
+            aligned[param.name] = max(aligned[param.name], param.aligned_bytes)
     return Roles(
         buffers=buffers,
-        arguments=tuple(
-            tuple(
-                map_argument(kernel, p) if isinstance(p, TensorMapParam) else p.name
-                for p in kernel.params
-            )
-            for kernel in program.kernels
-        ),
         returned=tuple(returned),
         copies=copies,
         changed=frozenset(written | {target for _, target in copies}) - set(buffers),
+        aligned=aligned,
     )
 
 
@@ -118,22 +117,26 @@ def map_argument(kernel: Kernel, param: TensorMapParam) -> str:
     return f"{kernel.name}/{param.name}"
 
 
+def layout_of(buffer: Buffer, env: Mapping[str, int]) -> Layout:
+    """Return what `buffer` is for one set of sizes."""
+    numel = int(evaluate(buffer.numel, env))
+    return Layout(_extents(buffer.shape, env), _extents(buffer.strides, env), numel)
+
+
+def _extents(expressions: tuple[Expr, ...], env: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(int(evaluate(e, env)) for e in expressions)
+
+
 def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
     """Evaluate every extent of `program`; a kernel whose grid has a zero extent is skipped."""
-
-    def extents(expressions: tuple[Expr, ...]) -> tuple[int, ...]:
-        return tuple(int(evaluate(e, env)) for e in expressions)
-
     launches: list[tuple[Dim3, Dim3] | None] = []
     for kernel in program.kernels:
-        grid, block = cast(Dim3, extents(kernel.grid)), cast(Dim3, extents(kernel.block))
-        launches.append(None if 0 in grid else (grid, block))
-    layouts = {
-        buffer.name: Layout(
-            extents(buffer.shape), extents(buffer.strides), int(evaluate(buffer.numel, env))
+        grid, block = (
+            cast(Dim3, _extents(kernel.grid, env)),
+            cast(Dim3, _extents(kernel.block, env)),
         )
-        for buffer in program.buffers
-    }
+        launches.append(None if 0 in grid else (grid, block))
+    layouts = {buffer.name: layout_of(buffer, env) for buffer in program.buffers}
     maps = tuple(
         PlannedMap(map_argument(kernel, param), param, bind(param, env, 0))
         for kernel, extent in zip(program.kernels, launches, strict=True)
@@ -141,19 +144,3 @@ def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
         if isinstance(param, TensorMapParam) and extent is not None
     )
     return Plan(tuple(launches), layouts, maps)
-
-
-def param_kinds(kernel: Kernel) -> tuple[ArgKind, ...]:
-    """Return how each parameter of `kernel` is passed."""
-    kinds: list[ArgKind] = []
-    for param in kernel.params:
-        match param:
-            case TensorParam():
-                kinds.append("pointer")
-            case ScalarParam():
-                kinds.append(scalar_kind(param.dtype))
-            case SizeParam():
-                kinds.append(kernel.index)
-            case TensorMapParam():
-                kinds.append("tensor_map")
-    return tuple(kinds)

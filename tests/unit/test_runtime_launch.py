@@ -35,17 +35,17 @@ def test_every_kind_reaches_its_slot():
     kinds = ("pointer", "bool", "i8", "u8", "u16", "i32", "i64", "f32", "f64")
     values = (2**63 + 5, True, -7, 250, 65535, -(2**31), -(2**63), 1.5, 1e300)
     slots = ArgumentSlots(kinds)
-    slots.pack("k", values)
+    slots.pack("kernel k", values)
     types = (
         ctypes.c_uint64, ctypes.c_bool, ctypes.c_int8, ctypes.c_uint8, ctypes.c_uint16,
         ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double,
     )  # fmt: skip
-    assert tuple(read_arguments(slots.address, *types)) == values
+    assert tuple(read_arguments(slots.array(range(len(kinds))), *types)) == values
 
 
 def test_a_size_beyond_its_index_type_is_an_error_not_a_wrap():
     with pytest.raises(LaunchError, match=r"kernel k: arguments \(2147483648,\) do not fit"):
-        ArgumentSlots(("i32",)).pack("k", (2**31,))
+        ArgumentSlots(("i32",)).pack("kernel k", (2**31,))
 
 
 @pytest.mark.parametrize("dtype", list(DataType), ids=lambda d: d.short)
@@ -55,7 +55,7 @@ def test_scalars_are_rounded_as_numpy_rounds_them(dtype, rng):
         values = rng.normal(size=5) * 3
     slots = ArgumentSlots((scalar_kind(dtype),))
     for value in values.tolist():
-        slots.pack("k", (scalar_value("s", dtype, value),))
+        slots.pack("kernel k", (scalar_value("s", dtype, value),))
         found = np.frombuffer(slots.memory.raw[: dtype.nbytes], dtype.np)[0]
         expected = np.asarray(value).astype(dtype.np)
         assert found.tobytes() == expected.tobytes()

@@ -210,7 +210,8 @@ def test_a_box_counts_in_full_wherever_it_lies(rank, rng):
 
 
 def addresses(slots):
-    return list((ctypes.c_void_p * len(slots.kinds)).from_address(slots.address))
+    count = len(slots.kinds)
+    return list((ctypes.c_void_p * count).from_address(slots.array(range(count))))
 
 
 def test_maps_are_aligned_and_other_slots_stay_eight_bytes_apart():
@@ -220,7 +221,7 @@ def test_maps_are_aligned_and_other_slots_stay_eight_bytes_apart():
     ends = [at[0] + 8, at[1] + 128, at[2] + 8, at[3] + 128]
     assert all(end <= start for end, start in zip(ends, at[1:], strict=True))
     first, second = bytes(range(128)), bytes(range(128, 256))
-    slots.pack("k", (77, first, -5, second, 9))
+    slots.pack("kernel k", (77, first, -5, second, 9))
     assert ctypes.c_uint64.from_address(at[0]).value == 77
     assert ctypes.string_at(at[1], 128) == first
     assert ctypes.c_int32.from_address(at[2]).value == -5

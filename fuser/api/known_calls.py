@@ -1,0 +1,199 @@
+"""Calls on torch tensors that need no binding: others of the same layouts were bound before.
+
+What a call depends on, besides what its tensors hold, is its *signature* (dtype, shape, strides
+and device of every tensor, and integer scalars) and its addresses: how they are aligned, and
+whether an output shares memory with an input. A signature is compared with that of the latest
+call, else looked up, and so are the addresses. What is not known here goes the long way, which
+checks everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from fuser.api.tensor import Scalar, Tensor, Vector
+from fuser.runtime.memory import span_elems
+from fuser.runtime.torch_call import Signature, TorchCall, signature_of
+
+if TYPE_CHECKING:
+    from fuser.api.definition import FusionDefinition
+
+SIGNATURES_KEPT = 1024
+ALIGNMENTS_KEPT = 64
+ALIGNED_BYTES = 16
+"""What kernels assume of an address at most."""
+
+Key: TypeAlias = tuple[tuple[Signature, ...], tuple[Any, ...]]
+Kind: TypeAlias = Literal["tensor", "exact", "float", "vector"]
+Parts: TypeAlias = tuple[Sequence[Any], tuple[Any, ...], Mapping[str, Any]]
+NO_SCALARS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Known:
+    """The calls of one signature.
+
+    Attributes
+    ----------
+    spans
+        Bytes from the first to the last element of each tensor.
+    inputs
+        How many of the tensors are inputs; the others are given as outputs.
+    calls
+        By the remainders of all addresses.
+    latest
+        The addresses and the call that were looked up last.
+    """
+
+    signatures: tuple[Signature, ...]
+    exact: tuple[Any, ...]
+    spans: tuple[int, ...]
+    inputs: int
+    calls: dict[tuple[int, ...], TorchCall] = field(
+        default_factory=dict[tuple[int, ...], TorchCall]
+    )
+    latest: tuple[list[int], TorchCall | None] = ([], None)
+
+    def are(self, arrays: Sequence[Any], exact: tuple[Any, ...]) -> bool:
+        """Return whether a call has this signature."""
+        if len(arrays) != len(self.signatures) or exact != self.exact:
+            return False
+        for array, (dtype, shape, strides, device) in zip(arrays, self.signatures):  # noqa: B905
+            if (
+                array.dtype is not dtype
+                or array.shape != shape
+                or array.stride() != strides
+                or array.device != device
+                or array.is_neg()
+            ):
+                return False
+        return True
+
+    def find(self, addresses: list[int]) -> TorchCall | None:
+        """Return the call on tensors at `addresses`; None when it has to be bound."""
+        call = self.calls.get(remainders(addresses))
+        if call is None or self._share_memory(addresses):
+            return None
+        self.latest = addresses, call
+        return call
+
+    def _share_memory(self, addresses: Sequence[int]) -> bool:
+        """Whether an output shares memory with an input or another output."""
+        ranges = [(a, a + n) for a, n in zip(addresses, self.spans, strict=True)]
+        return any(
+            low < other_high and other_low < high
+            for i, (low, high) in enumerate(ranges[self.inputs :], self.inputs)
+            for other_low, other_high in ranges[:i]
+        )
+
+
+def remainders(addresses: Sequence[int]) -> tuple[int, ...]:
+    """Return how the addresses are aligned."""
+    return tuple([address % ALIGNED_BYTES for address in addresses])
+
+
+class KnownCalls:
+    """The known calls of one fusion; any number of threads may use them at once."""
+
+    def __init__(self) -> None:
+        self._arguments: tuple[tuple[str, Kind], ...] = ()
+        self._only_tensors = True
+        self._known: dict[Key, Known] = {}
+        self._latest: Known | None = None
+
+    def run(
+        self, inputs: Sequence[Any], outs: Sequence[Any] | None, stream: Any
+    ) -> Sequence[Any] | None:
+        """Run a call and return its outputs; None, and nothing is done, when it is not known."""
+        known = self._latest
+        if known is None or len(inputs) != len(self._arguments):
+            return None
+        parts = (inputs, (), NO_SCALARS) if self._only_tensors else self._split(inputs)
+        if parts is None:
+            return None
+        tensors, exact, scalars = parts
+        arrays = tensors if outs is None else (*tensors, *outs)
+        try:
+            if not known.are(arrays, exact):
+                known = self._latest = self._known[key_of(arrays, exact)]
+            addresses = [array.data_ptr() for array in arrays]
+        except (KeyError, TypeError, AttributeError, RuntimeError):
+            return None  # not known, or no torch tensors
+        at, call = known.latest
+        if addresses != at:
+            call = known.find(addresses)
+        if call is None:
+            return None
+        return call.run(tensors, addresses, outs, scalars, stream)
+
+    def _split(self, inputs: Sequence[Any]) -> Parts | None:
+        """Return tensors, scalars that are part of the signature, and the others by name."""
+        tensors: list[Any] = []
+        exact: list[Any] = []
+        scalars: dict[str, Any] = {}
+        for given, (name, kind) in zip(inputs, self._arguments, strict=True):
+            if kind == "tensor":
+                tensors.append(given)
+            elif kind == "float" and type(given) is float:
+                scalars[name] = given
+            elif kind == "exact" and type(given) in (bool, int, float):
+                exact.append(given)
+            else:
+                return None  # a vector, or an array that holds a scalar: what it holds may change
+        return tensors, tuple(exact), scalars
+
+    def learn(
+        self,
+        fd: FusionDefinition,
+        inputs: Sequence[Any],
+        outs: Sequence[Any] | None,
+        call: TorchCall,
+    ) -> None:
+        """Make a call, which was bound and is one on torch tensors, a known one."""
+        if not self._arguments:
+            self._arguments = tuple(map(name_and_kind, fd.arguments))
+            self._only_tensors = all(kind == "tensor" for _, kind in self._arguments)
+        parts = self._split(inputs)
+        if parts is None:
+            return
+        tensors, exact, _ = parts
+        arrays = (*tensors, *(outs or ()))
+        key = key_of(arrays, exact)
+        known = self._known.get(key)
+        if known is None:
+            known = Known(*key, tuple(map(span_bytes, arrays)), len(tensors))
+            if len(self._known) >= SIGNATURES_KEPT:
+                self._known = {}
+            self._known[key] = known
+        if len(known.calls) >= ALIGNMENTS_KEPT:
+            known.calls = {}
+        known.calls[remainders([array.data_ptr() for array in arrays])] = call
+        self._latest = known
+
+
+def key_of(arrays: Sequence[Any], exact: tuple[Any, ...]) -> Key:
+    """Return the key of a call.
+
+    Raises
+    ------
+    TypeError
+        A tensor has no signature, or a scalar is none.
+    """
+    return tuple([signature_of(array) for array in arrays]), exact
+
+
+def span_bytes(tensor: Any) -> int:
+    """Return the bytes from the first to the last element of a torch tensor."""
+    return span_elems(tensor.shape, tensor.stride()) * int(tensor.element_size())
+
+
+def name_and_kind(argument: Tensor | Scalar | Vector) -> tuple[str, Kind]:
+    """Return what an argument of a fusion is to a call."""
+    if isinstance(argument, Tensor):
+        return argument.name, "tensor"
+    if isinstance(argument, Scalar):
+        return argument.name, "float" if argument.value.dtype.is_float else "exact"
+    return ", ".join(scalar.name for scalar in argument), "vector"
