@@ -37,6 +37,7 @@ from fuser.kir.stmts import (
     NamedBarrier,
     Role,
     Roles,
+    Scoped,
     SetMaxRegisters,
     Store,
     SyncThreads,
@@ -76,6 +77,7 @@ EXAMPLES: tuple[Stmt, ...] = (
     Define("y", F32, Apply("mul", (Cast(_XI, F32), Literal(0.5, F32)), F32)),
     FenceProxyAsync("the store reads the tile"),
     For("i", Const(8), (Store("x_v", _I, Literal(1.0, BF16)),)),
+    Scoped((Store("x_v", ZERO, Literal(1.0, BF16)),)),
     GridReduce(
         "total", "sum", F32, "partials", "tickets", Var("bx"), Var("blocks"), Const(0),
         Var("tx"), Const(128), "is_last",

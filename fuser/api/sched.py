@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, cast
 
+from fuser.api.call import Call
+from fuser.api.directive import directive, record
 from fuser.api.owner import Owner
-from fuser.api.scheduling import Scheduling, directive
+from fuser.api.scheduling import Scheduling
 from fuser.core.errors import ScheduleError
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.propagate import NO_FACTS, parallelize_like, transform_like
+
+P = ParamSpec("P")
+
+
+def recorded(
+    method: Callable[Concatenate[Sched, P], None],
+) -> Callable[Concatenate[Sched, P], None]:
+    """Give a directive its place in `repr(fd)`."""
+
+    @wraps(method)
+    def call(self: Sched, *args: P.args, **kwargs: P.kwargs) -> None:
+        method(self, *args, **kwargs)
+        record(self.definition, Call(method.__name__, args, dict(kwargs), None))
+
+    return cast("Callable[Concatenate[Sched, P], None]", call)
 
 
 class Sched:
@@ -23,6 +42,7 @@ class Sched:
     def __init__(self, definition: Owner) -> None:
         self.definition = definition
 
+    @recorded
     def bounded_transform_backward(
         self,
         from_tv: Scheduling,
@@ -54,6 +74,7 @@ class Sched:
             axes = _axes(hand, from_tv.name, pos)
             transform_like(hand, from_tv.name, between, axes=axes, bound=propagate_parallel_type)
 
+    @recorded
     def transform_like(self, ref: Scheduling, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Replay the transforms of `ref` on other tensors.
 
@@ -66,6 +87,7 @@ class Sched:
         with directive(self.definition, ref.name, "transform_like", ref, *selected_tensors) as hand:
             transform_like(hand, ref.name, _targets(hand, selected_tensors))
 
+    @recorded
     def parallelize_like(
         self,
         ref: Scheduling,
@@ -86,11 +108,13 @@ class Sched:
             axes = _axes(hand, ref.name, pos)
             parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
 
+    @recorded
     def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Compute every producer at the innermost position that its consumers allow."""
         with directive(self.definition, "", "inline_most", *selected_tensors) as hand:
             _inline(hand, _targets(hand, selected_tensors), None)
 
+    @recorded
     def inline_at(
         self,
         ref: Scheduling,

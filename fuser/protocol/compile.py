@@ -43,6 +43,7 @@ from fuser.kir.stmts import (
     MbarrierWaitToken,
     NamedBarrier,
     Roles,
+    Scoped,
     Store,
     SyncThreads,
     SyncWarp,
@@ -125,6 +126,8 @@ class Compiler(Emitter):
                 self.branch(stmt, lets, mask)
             case Roles():
                 self.roles(stmt, lets, mask)
+            case Scoped(body):
+                self.body(body, lets, mask)
             case Store() | VectorStore() | CpAsync():
                 self.store(stmt, lets)
             case SyncWarp() | WarpReduce():

@@ -185,14 +185,32 @@ class LoopDomain:
                     f"parallelize: axis {axis} to {parallel.name}, which axis {j} is bound to "
                     "already; each hardware axis executes one loop axis"
                 )
-        bound = replace(self.loop[at], parallel=parallel)
-        return replace(self, loop=(*self.loop[:at], bound, *self.loop[at + 1 :]))
+        old = self.loop[at]
+        if old.unroll.kind != "auto" and parallel is not ParallelType.serial:
+            raise ScheduleError(
+                f"parallelize: axis {axis} to {parallel.name}, and its directive is "
+                f"{old.unroll.directive}; only a serial axis is a loop: needed one of the two"
+            )
+        return self._with_axis(at, replace(old, parallel=parallel))
+
+    def direct(self, axis: int, unroll: Unroll) -> LoopDomain:
+        """Set how often the body of a serial loop axis is repeated in the code."""
+        at = self.position(axis, "unroll")
+        return self._with_axis(at, replace(self.loop[at], unroll=unroll))
+
+    def _with_axis(self, at: int, axis: IterDomain) -> LoopDomain:
+        return replace(self, loop=(*self.loop[:at], axis, *self.loop[at + 1 :]))
 
     def _undirected(self, at: int, axis: IterDomain, what: str) -> None:
         if axis.parallel is not ParallelType.serial:
             raise ScheduleError(
                 f"{what}: axis {at} is bound to {axis.parallel.name}; transform axes before "
                 "parallelizing them"
+            )
+        if axis.unroll.kind != "auto":
+            raise ScheduleError(
+                f"{what}: axis {at} has the directive {axis.unroll.directive}; transform axes "
+                "before unrolling them"
             )
 
     def map_exprs(self, fn: Callable[[Expr], Expr]) -> LoopDomain:

@@ -11,7 +11,7 @@ from fuser.kir.stmts.bulk import (
     TensorStore,
 )
 from fuser.kir.stmts.cluster import ClusterSync, MbarrierArriveRemote
-from fuser.kir.stmts.control import For, If
+from fuser.kir.stmts.control import For, If, Scoped
 from fuser.kir.stmts.cp_async import CpAsync, CpAsyncArrive, CpAsyncCommit, CpAsyncWait
 from fuser.kir.stmts.fence import FenceProxyAsync, SyncWarp
 from fuser.kir.stmts.mbarrier import (
@@ -62,6 +62,7 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     MbarrierWaitToken,
     NamedBarrier,
     Roles,
+    Scoped,
     SetMaxRegisters,
     Store,
     SyncThreads,
@@ -107,6 +108,7 @@ __all__ = [
     "NamedBarrier",
     "Role",
     "Roles",
+    "Scoped",
     "SetMaxRegisters",
     "Store",
     "SyncThreads",

@@ -129,5 +129,24 @@ class If(Stmt):
         return self.body, self.orelse
 
 
+@dataclass(frozen=True, slots=True)
+class Scoped(Stmt):
+    """``{ body }``: the names that it defines end with it. A copy of an unrolled loop's body."""
+
+    body: tuple[Stmt, ...]
+
+    def context(self, render: Render) -> Context:
+        """See :meth:`Stmt.context`."""
+        return {"body": render(self.body)}
+
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """See :meth:`Stmt.run`."""
+        yield from run_body(self.body, m, agent)
+
+    def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
+        """See :meth:`Stmt.bodies`."""
+        return (self.body,)
+
+
 def _indent(text: str) -> str:
     return text.replace("\n", "\n  ")
