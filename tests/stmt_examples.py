@@ -35,6 +35,7 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Role,
     Roles,
     Scoped,
@@ -48,6 +49,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
+from fuser.kir.stmts.outlined import Argument
 from fuser.kir.team_box import TeamBox
 
 F32, BF16 = DataType.Float, DataType.BFloat16
@@ -77,7 +79,6 @@ EXAMPLES: tuple[Stmt, ...] = (
     Define("y", F32, Apply("mul", (Cast(_XI, F32), Literal(0.5, F32)), F32)),
     FenceProxyAsync("the store reads the tile"),
     For("i", Const(8), (Store("x_v", _I, Literal(1.0, BF16)),)),
-    Scoped((Store("x_v", ZERO, Literal(1.0, BF16)),)),
     GridReduce(
         "total", "sum", F32, "partials", "tickets", Var("bx"), Var("blocks"), Const(0),
         Var("tx"), Const(128), "is_last",
@@ -94,10 +95,15 @@ EXAMPLES: tuple[Stmt, ...] = (
     MbarrierWait("full", _I, _I % 2, "the stage is full"),
     MbarrierWaitToken("full", _I, "tokens", _I, "the stage is full"),
     NamedBarrier(Const(1), 64, "the consumers agree"),
+    Outlined(
+        "f", (Argument("float", "total"), Argument("const idx", "tx")),
+        (Assign("total", Element("x", Var("tx"), F32)),), "total",
+    ),
     Roles((
         Role("producer", 0, 32, (MbarrierWait("empty", _I, _I % 2, "the stage is free"),)),
         Role("consumer", 32, 96, (MbarrierArrive("empty", _I, 2),)),
     )),
+    Scoped((Store("x_v", ZERO, Literal(1.0, BF16)),)),
     SetMaxRegisters(40, False),
     Store("out", _I + 1, Cast(_SUM, BF16)),
     SyncThreads("the tile is complete"),

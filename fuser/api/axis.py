@@ -94,6 +94,22 @@ class Axis:
             at = self._set(Unroll("rolled"), "rolled")
         record(self.tensor.fd, Call("rolled", (), {}, None), self.tensor, at)
 
+    def outlined(self) -> None:
+        """Put this loop, and what is in it, into a device function that is not inlined.
+
+        It may change one scalar of the kernel around it, and no registers with an index.
+
+        rewrite::
+
+            for i in [0, 4): a += x[i]   -->   __device__ __noinline__ float f(x, a) { .. }
+                                               a = f(x, a);
+        """
+        with directive(self.tensor.fd, self.tensor.name, "outlined"):
+            ts, at = self.place("outlined")
+            self._check_loop(ts, at, "outlined")
+            ts.domain = ts.domain.outline(at)
+        record(self.tensor.fd, Call("outlined", (), {}, None), self.tensor, at)
+
     def place(self, what: str) -> tuple[TensorSchedule, int]:
         """Return the tensor's schedule and where this axis is in its loops now."""
         ts = self.tensor.fd.hand.entry(self.tensor.name)
@@ -102,14 +118,18 @@ class Axis:
             raise ScheduleError(f"{what}: the axis was split or merged; ask for it again")
         return ts, at
 
-    def _set(self, unroll: Unroll, what: str) -> int:
-        ts, at = self.place(what)
+    def _check_loop(self, ts: TensorSchedule, at: int, what: str) -> None:
         axis = ts.domain.loop[at]
         if axis.parallel is not ParallelType.serial:
             raise ScheduleError(
                 f"{what}: axis {at} is bound to {axis.parallel.name}; only a serial axis is a loop "
-                "of its own: parallelize(ParallelType.serial), or unroll another axis"
+                "of its own: parallelize(ParallelType.serial), or take another axis"
             )
+
+    def _set(self, unroll: Unroll, what: str) -> int:
+        ts, at = self.place(what)
+        self._check_loop(ts, at, what)
+        axis = ts.domain.loop[at]
         if axis.unroll.kind != "auto" and axis.unroll != unroll:
             raise ScheduleError(
                 f"{what}: axis {at} has the directive {axis.unroll.directive} already, and this is "

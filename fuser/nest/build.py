@@ -58,6 +58,7 @@ class _Item:
 
     axis: IterDomain | None = None
     unroll: Unroll = Unroll()
+    outlined: str = ""
     var: str = ""
     tensor: str = ""
     step: Step = "assign"
@@ -80,6 +81,7 @@ class _Tree:
         self.counter: dict[str, int] = {}
         self.homes: dict[str, _Item] = {}
         self.directives: dict[AxisRef, Unroll] = {}
+        self.outlined: dict[AxisRef, str] = {}
 
     # ---- classes of equal loops ------------------------------------------------------------
 
@@ -122,10 +124,13 @@ class _Tree:
         """Note the directive of each loop; the axes that are one loop must not contradict it."""
         for tensor in self.order:
             for j, axis in enumerate(self.schedule.tensors[tensor].domain.loop):
+                ref, origin = self.find((tensor, j)), f"{tensor}: axis {j}"
+                if axis.outlined:
+                    self.outlined.setdefault(ref, origin)
                 if axis.unroll.kind == "auto":
                     continue
-                asked = replace(axis.unroll, origin=f"{tensor}: axis {j}")
-                known = self.directives.setdefault(self.find((tensor, j)), asked)
+                asked = replace(axis.unroll, origin=origin)
+                known = self.directives.setdefault(ref, asked)
                 if replace(known, origin=asked.origin) != asked:
                     other, _, where = known.origin.partition(": ")
                     raise ScheduleError(
@@ -165,7 +170,8 @@ class _Tree:
         for j, axis in enumerate(domain):
             ref = self.find((tensor, j))
             if ref not in loops:
-                loop = _Item(axis=axis, unroll=self.directive(ref), var=self.name(axis))
+                outlined = self.outlined.get(ref, "")
+                loop = _Item(axis, self.directive(ref), outlined, self.name(axis))
                 path[-1].children.append(loop)
                 loops[ref] = (path[-1], loop)
             elif loops[ref][0] is not path[-1]:
@@ -224,7 +230,12 @@ class _Tree:
             else:
                 axis = child.axis
                 body = self.emit(child)
-                nodes.append(Loop(child.var, axis.extent, axis.parallel, child.unroll, body))
+                nodes.append(
+                    Loop(
+                        child.var, axis.extent, axis.parallel, child.unroll, body,
+                        outlined=child.outlined,
+                    )
+                )  # fmt: skip
         return tuple(nodes)
 
     def sorted(self, children: list[_Item]) -> list[_Item]:

@@ -157,7 +157,7 @@ class NestLowering:
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label)
+        made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
         return (unrolled(made, self.state.register_rings),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:

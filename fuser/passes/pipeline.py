@@ -18,6 +18,7 @@ from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
 from fuser.passes.names import NameIndices
+from fuser.passes.outline import OutlineLoops
 from fuser.passes.register_ring import RegisterRings
 from fuser.passes.stores import EngineStores
 from fuser.passes.sync import InsertSyncs
@@ -66,6 +67,7 @@ def kernel_passes(schedule: Schedule, facts: Facts) -> tuple[Pass[Kernel], ...]:
         Unswitch(),
         UnrollCopies(facts),
         NameIndices(),
+        OutlineLoops(),
     )
 
 

@@ -142,7 +142,7 @@ class _Splitter:
             loop.var, Const(n), substitute_body(loop.body, {loop.var: first + Var(loop.var)}),
             replace(loop.unroll, kind="full", factor=1),
         )  # fmt: skip
-        main = For(name, rounds, (copies,), rolled, label=loop.label)
+        main = For(name, rounds, (copies,), rolled, label=loop.label, outlined=loop.outlined)
         rest = replace(loop, start=simplify(loop.start + rounds * n, facts), unroll=rolled)
         known = trips.value if isinstance(trips, Const) else None
         return (

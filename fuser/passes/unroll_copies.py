@@ -105,6 +105,11 @@ def copies(loop: For, facts: Facts) -> Body:
             f"{origin} has the directive unroll(), and its loop runs from {loop.start!r} to "
             f"{loop.extent!r}; needed constants: split it, or unroll(n)"
         )
+    if loop.outlined:
+        raise ScheduleError(
+            f"{origin} is outlined and has the directive unroll(); no loop is left of it: needed "
+            "rolled(), or an outer axis outlined"
+        )
     if trips > MAX_COPIES:
         raise ScheduleError(
             f"{origin} has the directive unroll() and {trips} trips; needed at most {MAX_COPIES}: "

@@ -42,6 +42,7 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Roles,
     Scoped,
     Store,
@@ -126,7 +127,7 @@ class Compiler(Emitter):
                 self.branch(stmt, lets, mask)
             case Roles():
                 self.roles(stmt, lets, mask)
-            case Scoped(body):
+            case Scoped(body=body) | Outlined(body=body):
                 self.body(body, lets, mask)
             case Store() | VectorStore() | CpAsync():
                 self.store(stmt, lets)

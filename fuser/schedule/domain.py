@@ -30,7 +30,7 @@ class IterDomain:
         Number of iterations.
     reduction
         Whether iterations are combined rather than kept.
-    parallel, unroll
+    parallel, unroll, outlined
         Directives; they live on the axis, so whatever copies the axis copies them.
     """
 
@@ -39,6 +39,13 @@ class IterDomain:
     reduction: bool = False
     parallel: ParallelType = ParallelType.serial
     unroll: Unroll = Unroll()
+    outlined: bool = False
+
+    @property
+    def directives(self) -> str:
+        """What the user wants of the loop that the axis is, as directives are written."""
+        words = [self.unroll.directive] if self.unroll.kind != "auto" else []
+        return " and ".join([*words, "outlined()"] if self.outlined else words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +193,10 @@ class LoopDomain:
                     "already; each hardware axis executes one loop axis"
                 )
         old = self.loop[at]
-        if old.unroll.kind != "auto" and parallel is not ParallelType.serial:
+        if old.directives and parallel is not ParallelType.serial:
             raise ScheduleError(
                 f"parallelize: axis {axis} to {parallel.name}, and its directive is "
-                f"{old.unroll.directive}; only a serial axis is a loop: needed one of the two"
+                f"{old.directives}; only a serial axis is a loop: needed one of the two"
             )
         return self._with_axis(at, replace(old, parallel=parallel))
 
@@ -197,6 +204,11 @@ class LoopDomain:
         """Set how often the body of a serial loop axis is repeated in the code."""
         at = self.position(axis, "unroll")
         return self._with_axis(at, replace(self.loop[at], unroll=unroll))
+
+    def outline(self, axis: int) -> LoopDomain:
+        """Put a serial loop axis into a device function of its own."""
+        at = self.position(axis, "outlined")
+        return self._with_axis(at, replace(self.loop[at], outlined=True))
 
     def _with_axis(self, at: int, axis: IterDomain) -> LoopDomain:
         return replace(self, loop=(*self.loop[:at], axis, *self.loop[at + 1 :]))
@@ -207,10 +219,10 @@ class LoopDomain:
                 f"{what}: axis {at} is bound to {axis.parallel.name}; transform axes before "
                 "parallelizing them"
             )
-        if axis.unroll.kind != "auto":
+        if axis.directives:
             raise ScheduleError(
-                f"{what}: axis {at} has the directive {axis.unroll.directive}; transform axes "
-                "before unrolling them"
+                f"{what}: axis {at} has the directive {axis.directives}; transform axes before "
+                "giving them directives"
             )
 
     def map_exprs(self, fn: Callable[[Expr], Expr]) -> LoopDomain:

@@ -187,7 +187,7 @@ class Complete:
             and not isinstance(self.part.graph.value(name).attrs, ReduceAttrs)
             and 0 < ts.position == len(ts.domain.loop)
             and all(d.parallel is not ParallelType.vectorize for d in ts.domain.loop)
-            and all(d.unroll.kind == "auto" for d in ts.domain.loop)
+            and all(not d.directives for d in ts.domain.loop)
         )
 
 
@@ -201,7 +201,7 @@ def _note(name: str, ts: TensorSchedule) -> str:
 
 def _words(axis: IterDomain) -> tuple[str, ...]:
     bound = () if axis.parallel is ParallelType.serial else (axis.parallel.name,)
-    return bound if axis.unroll.kind == "auto" else (*bound, axis.unroll.directive)
+    return (*bound, axis.directives) if axis.directives else bound
 
 
 def _split_off_store(

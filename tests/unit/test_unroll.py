@@ -8,19 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuser import FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
+from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
 from fuser.codegen.emit import emit
 from fuser.core.errors import DefinitionError, ScheduleError
 from fuser.core.expr import Const
 from fuser.core.unroll import Unroll
-from fuser.kir.core import walk_stmts
-from fuser.kir.stmts import For, Scoped
+from fuser.kir.core import GRID_1, Kernel, walk_stmts
+from fuser.kir.scalar import Literal
+from fuser.kir.stmts import Assign, DeclareScalar, For, MbarrierArrive, Scoped, WarpReduce
 from fuser.passes import unroll_copies
+from fuser.passes.outline import OutlineLoops
 
 pytestmark = pytest.mark.unit
 
 P = ParallelType
+F32 = DataType.Float
 
 
 class Sums:
@@ -289,7 +292,7 @@ def test_an_axis_that_is_no_loop_of_its_own(kind):
     f.z.axis(3).parallelize(kind)
     refused(
         f"z: unroll: axis 3 is bound to {kind.name}; only a serial axis is a loop of its own: "
-        "parallelize(ParallelType.serial), or unroll another axis",
+        "parallelize(ParallelType.serial), or take another axis",
         f.z.axis(3).unroll,
     )
     f.z.axis(3).parallelize(P.serial)
@@ -308,7 +311,7 @@ def test_directives_come_after_transforms():
     f.y.split(2, 4)
     refused("y: rolled: the axis was split or merged; ask for it again", axis.rolled)
     f.y.axis(2).rolled()
-    text = "axis 2 has the directive rolled(); transform axes before unrolling them"
+    text = "axis 2 has the directive rolled(); transform axes before giving them directives"
     refused(f"y: split: {text}", f.y.split, 2, 2)
     refused(f"y: merge: {text}", f.y.merge, 2)
 
@@ -387,3 +390,92 @@ def test_loops_of_pipelines_keep_their_directive():
     ]
     assert {s.unroll.kind for s in loops} == {"rolled"}
     assert all(s.extent != Const(1) for s in loops)
+
+
+# ---- loops in functions of their own -----------------------------------------------------------
+
+
+def test_outlined():
+    f = Sums((-1, 120))
+    f.y.axis(2).rolled()
+    f.y.axis(2).outlined()
+    text = emit(f.kernel(120))
+    assert (
+        "__device__ __noinline__ float fusion_i1_0(const float* __restrict__ x, float y_acc, "
+        "const idx bx, const idx i0) {\n  #pragma unroll 1\n"
+    ) in text
+    assert "  return y_acc;\n}\n" in text
+    assert "y_acc = fusion_i1_0(x, y_acc, bx, i0);" in text
+
+
+@pytest.mark.parametrize("columns", [1, 12, 40])
+def test_numerics_of_functions(columns, rng):
+    """Every copy of an outer loop calls a function of its own."""
+    f = Sums()
+    f.y.axis(1).unroll(2)
+    f.y.axis(2).rolled()
+    f.y.axis(2).outlined()
+    f.fd.validate(
+        [rng.standard_normal((3, columns)).astype(np.float32)], manual=True, backend="interpret"
+    )
+    assert emit(f.kernel(columns)).count("__noinline__") == 3
+
+
+def test_unrolled_loops_are_no_functions():
+    f = Sums()
+    f.y.axis(2).unroll()
+    f.y.axis(2).outlined()
+    refused(
+        "y_acc: axis 2 is outlined and has the directive unroll(); no loop is left of it: needed "
+        "rolled(), or an outer axis outlined",
+        f.kernel,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stmts", "text"),
+    [
+        (
+            (Assign("a", Literal(1.0, F32)), Assign("b", Literal(1.0, F32))),
+            "y: axis 0 is outlined and changes a, b; a function returns one scalar: compute them",
+        ),
+        (
+            (WarpReduce("a", "sum", F32),),
+            "y: axis 0 is outlined, and its threads meet in it to reduce a; needed a loop that",
+        ),
+        (
+            (MbarrierArrive("full", Const(0)),),
+            "y: axis 0 is outlined, and MbarrierArrive in it belongs to a pipeline; needed a loop",
+        ),
+    ],
+)
+def test_what_no_function_does(stmts, text):
+    loop = For("i", Const(4), stmts, Unroll("rolled"), outlined="y: axis 0")
+    scalars = (DeclareScalar(name, F32, Literal(0.0, F32)) for name in "ab")
+    kernel = Kernel("k", (), (), GRID_1, GRID_1, "i32", (*scalars, loop))
+    with pytest.raises(ScheduleError, match=re.escape(text)):
+        OutlineLoops()(kernel)
+
+
+def test_functions_are_given_no_registers():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 64], contiguity=True)
+        y = fd.ops.softmax(x, 1)
+        fd.add_output(y)
+        cache = x.cache_after()
+        y.axis(0).parallelize(P.grid_x)
+        fd.sched.parallelize_like(y)
+        fd.sched.inline_at(y, 1, best_effort=True)
+        cache.axis(1).outlined()
+    refused(
+        "cache: axis 1 is outlined and uses cache, which is in registers; they have no addresses "
+        "to pass: needed a loop of scalars and memory",
+        fd.manual_execute, [np.ones((3, 64), np.float32)], backend="interpret",
+    )  # fmt: skip
+
+
+def test_what_is_outlined_is_a_loop():
+    f = Sums()
+    refused("y: outlined: axis 0 is bound to grid_x; only a serial axis", f.y.axis(0).outlined)
+    f.y.axis(2).outlined()
+    refused("and its directive is outlined(); only a", f.y.axis(2).parallelize, P.block_x)

@@ -26,6 +26,7 @@ from fuser.kir.stmts.mbarrier import (
 )
 from fuser.kir.stmts.memory import Store, VectorLoad, VectorStore
 from fuser.kir.stmts.names import Assign, DeclareRegisters, DeclareScalar, Define, Let
+from fuser.kir.stmts.outlined import Outlined
 from fuser.kir.stmts.reduce import BlockReduce, GridReduce, WarpReduce
 from fuser.kir.stmts.roles import NamedBarrier, Role, Roles, SetMaxRegisters
 from fuser.kir.stmts.sync import SyncThreads
@@ -61,6 +62,7 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Roles,
     Scoped,
     SetMaxRegisters,
@@ -106,6 +108,7 @@ __all__ = [
     "MbarrierWait",
     "MbarrierWaitToken",
     "NamedBarrier",
+    "Outlined",
     "Role",
     "Roles",
     "Scoped",

@@ -26,6 +26,8 @@ class For(Stmt):
     ----------
     label
         What the loop is in a pipeline (``"main"``...); printed behind its first line.
+    outlined
+        The user's axis that shall be a device function of its own, as errors name it; or empty.
     """
 
     var: str
@@ -35,6 +37,7 @@ class For(Stmt):
     start: Expr = ZERO
     step: Expr = ONE
     label: str = ""
+    outlined: str = ""
 
     def trip(self) -> int | None:
         """Return the number of iterations when it is a constant."""
