@@ -35,8 +35,10 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Role,
     Roles,
+    Scoped,
     SetMaxRegisters,
     Store,
     SyncThreads,
@@ -47,6 +49,7 @@ from fuser.kir.stmts import (
     VectorStore,
     WarpReduce,
 )
+from fuser.kir.stmts.outlined import Argument
 from fuser.kir.team_box import TeamBox
 
 F32, BF16 = DataType.Float, DataType.BFloat16
@@ -92,10 +95,15 @@ EXAMPLES: tuple[Stmt, ...] = (
     MbarrierWait("full", _I, _I % 2, "the stage is full"),
     MbarrierWaitToken("full", _I, "tokens", _I, "the stage is full"),
     NamedBarrier(Const(1), 64, "the consumers agree"),
+    Outlined(
+        "f", (Argument("float", "total"), Argument("const idx", "tx")),
+        (Assign("total", Element("x", Var("tx"), F32)),), "total",
+    ),
     Roles((
         Role("producer", 0, 32, (MbarrierWait("empty", _I, _I % 2, "the stage is free"),)),
         Role("consumer", 32, 96, (MbarrierArrive("empty", _I, 2),)),
     )),
+    Scoped((Store("x_v", ZERO, Literal(1.0, BF16)),)),
     SetMaxRegisters(40, False),
     Store("out", _I + 1, Cast(_SUM, BF16)),
     SyncThreads("the tile is complete"),

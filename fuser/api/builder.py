@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 
+from fuser.api.call import Call, Directed
 from fuser.api.extents import to_expr
-from fuser.api.recording import Call
 from fuser.api.tensor import Handle, Number, Scalar, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import ONE, Expr
 from fuser.core.location import SourceLocation, caller_location
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
@@ -35,19 +36,28 @@ class Builder:
         ranks must agree.
     location
         The user's line of the call in progress.
-    calls
+    calls, directives
         What the user called, for `repr`.
+    default_unroll
+        What becomes of loops without a directive.
     closed
         Whether the definition is finished.
     """
 
     ops: Any
 
-    def __init__(self, numpy_broadcasting: bool) -> None:
+    def __init__(self, numpy_broadcasting: bool, default_unroll: DefaultUnroll) -> None:
+        if default_unroll not in get_args(DefaultUnroll):
+            raise DefinitionError(
+                f"default_unroll: got {default_unroll!r}; needed 'auto' or 'rolled'",
+                caller_location(),
+            )
         self.fusion = FusionGraph()
         self.numpy_broadcasting = numpy_broadcasting
         self.location: SourceLocation | None = None
+        self.default_unroll: DefaultUnroll = default_unroll
         self.calls: list[Call] = []
+        self.directives: list[Directed] = []
         self.closed = False
         self._hand: HandSchedule | None = None
         self._handles: dict[str, Tensor | Scalar] = {}

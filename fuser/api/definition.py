@@ -24,6 +24,7 @@ from fuser.api.tensor import Handle, Number, Scalar, Tensor, Vector
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError, InputError
 from fuser.core.expr import Const, Expr
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.attrs import (
     Attrs,
     ScalarAttrs,
@@ -46,12 +47,20 @@ class FusionDefinition(Builder):
         Scheduling directives on several tensors.
     arguments
         What `execute` takes, in order.
+
+    Parameters
+    ----------
+    default_unroll
+        Loops without a directive of their own: ``"auto"`` unrolls short ones of known trips,
+        ``"rolled"`` none but those that choose registers.
     """
 
     prefix = ""
 
-    def __init__(self, *, numpy_broadcasting: bool = False) -> None:
-        super().__init__(numpy_broadcasting)
+    def __init__(
+        self, *, numpy_broadcasting: bool = False, default_unroll: DefaultUnroll = "auto"
+    ) -> None:
+        super().__init__(numpy_broadcasting, default_unroll)
         self.ops = Ops(self)
         self.sched = Sched(self)
         self.arguments: list[Tensor | Scalar | Vector] = []

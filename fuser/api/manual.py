@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fuser.api.pipeline import Build, build_program, hand_over, output_buffer, segment_layouts
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import Kernel
@@ -33,6 +35,7 @@ def build_manual(
     sizes: Mapping[str, int],
     name: str = "fusion",
     observers: Sequence[Observer] = (),
+    default_unroll: DefaultUnroll = "auto",
 ) -> Program:
     """Return the one kernel of `hand` for shape class `cls`.
 
@@ -44,10 +47,10 @@ def build_manual(
         The schedule has no kernel; the location is that of the last directive on the tensor.
     """
     if any(size == 0 for _, size in cls.fixed):
-        return build_program(fusion, cls, sizes, name, observers)
+        return build_program(fusion, cls, sizes, name, observers, default_unroll)
     try:
         renamed = size_substitution(fusion, {})
-        return _build(hand, cls, sizes, renamed, name, observers)
+        return _build(hand, cls, sizes, renamed, name, observers, default_unroll)
     except ScheduleError as error:
         where = hand.directed.get(_subject(str(error), hand) or "")
         if error.location is not None or where is None:
@@ -62,13 +65,15 @@ def _build(
     renamed: Mapping[str, Expr],
     name: str,
     observers: Sequence[Observer],
+    default_unroll: DefaultUnroll,
 ) -> Program:
     complete = hand.complete()
     place_undirected(hand, complete)
     part, schedule = complete.part, complete.without_inlined()
+    schedule = replace(schedule, default_unroll=default_unroll)
     for observe in observers:
         observe("fusion", part.graph)
-    build = Build.of(part.graph, cls, sizes, renamed, observers)
+    build = Build.of(part.graph, cls, sizes, renamed, observers, default_unroll)
     check_grid(part.graph, schedule)
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     kernel, temporaries = lower(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from fuser.api.call import Directed
 from fuser.core.location import SourceLocation
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.schedule.hand import HandSchedule
@@ -15,6 +16,7 @@ class Owner(Protocol):
     fusion: FusionGraph
     ops: Any
     location: SourceLocation | None
+    directives: list[Directed]
 
     @property
     def hand(self) -> HandSchedule:

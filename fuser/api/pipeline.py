@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.api.in_place import binding, is_row_major, store_into
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution, specialise
 from fuser.kir.core import Kernel
@@ -33,6 +34,7 @@ class Build:
     sizes: Mapping[str, int]
     strides: Mapping[str, tuple[Expr, ...]]
     observers: Sequence[Observer]
+    default_unroll: DefaultUnroll
 
     @staticmethod
     def of(
@@ -41,6 +43,7 @@ class Build:
         sizes: Mapping[str, int],
         renamed: Mapping[str, Expr],
         observers: Sequence[Observer],
+        default_unroll: DefaultUnroll,
     ) -> Build:
         """Return the start of a compilation for shape class `cls`."""
         scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
@@ -48,7 +51,7 @@ class Build:
         strides = {
             name: tuple(substitute(e, renamed) for e in known.strides) for name, known in cls.inputs
         }
-        return Build(graph, cls, facts, sizes, strides, observers)
+        return Build(graph, cls, facts, sizes, strides, observers, default_unroll)
 
 
 def build_program(
@@ -57,6 +60,7 @@ def build_program(
     sizes: Mapping[str, int],
     name: str = "fusion",
     observers: Sequence[Observer] = (),
+    default_unroll: DefaultUnroll = "auto",
 ) -> Program:
     """Return the kernels of `graph` for shape class `cls`.
 
@@ -69,7 +73,7 @@ def build_program(
     graph = specialise(graph, renamed)
     for observe in observers:
         observe("fusion", graph)
-    build = Build.of(graph, cls, sizes, renamed, observers)
+    build = Build.of(graph, cls, sizes, renamed, observers, default_unroll)
     segments = scheduled_segments(build)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
@@ -162,6 +166,7 @@ def lower_scheduled(
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """Lower a segment under a schedule; `graph` is its graph with the schedule's caches."""
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
+    schedule = replace(schedule, default_unroll=build.default_unroll)
     return lower(
         name, graph, schedule, segment_layouts(build, part), build.facts, build.cls.index, header,
         build.observers,

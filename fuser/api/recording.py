@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from fuser.api.call import Call
 from fuser.api.tensor import StaticNeededError
 from fuser.core.errors import DefinitionError
 from fuser.core.location import caller_location
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """``result = fd.<method>(*args, **kwargs)`` as the user wrote it."""
-
-    method: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
 
 
 def recorded(method: Callable[P, R]) -> Callable[P, R]:

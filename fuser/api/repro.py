@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import fields
+from enum import Enum
 from types import EllipsisType
 from typing import Any, cast
 
 import numpy as np
 
 from fuser.api.builder import Builder
-from fuser.api.recording import Call
+from fuser.api.call import Call
 from fuser.api.tensor import Handle
 from fuser.core.dtypes import DataType
+from fuser.schedule.circular import Pipelined, WarpSpecialized
+
+_NAMES = re.compile(r"\b(LoadStoreOpType|MemoryType|ParallelType|Pipelined|WarpSpecialized)\b")
 
 
 def to_python(fd: Builder) -> str:
-    """Print the calls the user made; executing the text defines an equal fusion as ``fd``."""
-    keyword = "numpy_broadcasting=True" if fd.numpy_broadcasting else ""
-    lines = [
-        "from fuser import DataType, FusionDefinition",
-        "",
-        f"with FusionDefinition({keyword}) as fd:",
-    ]
-    lines += [f"    {_assignment(call)}fd.{call.method}({_arguments(call)})" for call in fd.calls]
-    return "\n".join([*lines, *([] if fd.calls else ["    pass"])])
+    """Print what the user called; executed, the text makes an equal fusion and schedule."""
+    keywords = ["numpy_broadcasting=True"] if fd.numpy_broadcasting else []
+    keywords += [] if fd.default_unroll == "auto" else [f"default_unroll={fd.default_unroll!r}"]
+    body = [_line("fd", call) for call in fd.calls]
+    body += [_line(d.target, d.call) for d in fd.directives]
+    used = {"DataType", "FusionDefinition", *(n for line in body for n in _NAMES.findall(line))}
+    return "\n".join(
+        (
+            f"from fuser import {', '.join(sorted(used))}",
+            "",
+            f"with FusionDefinition({', '.join(keywords)}) as fd:",
+            *(body or ["    pass"]),
+        )
+    )
+
+
+def _line(target: str, call: Call) -> str:
+    return f"    {_assignment(call)}{target}.{call.method}({_arguments(call)})"
 
 
 def _assignment(call: Call) -> str:
@@ -40,8 +55,6 @@ def _text(item: Any) -> str:
     match item:
         case Handle():
             return item.name
-        case DataType():
-            return repr(item)
         case EllipsisType():
             return "..."
         case slice():
@@ -49,6 +62,11 @@ def _text(item: Any) -> str:
             return f"slice({_text(bounds.start)}, {_text(bounds.stop)}, {_text(bounds.step)})"
         case np.generic():
             return _text(item.item())
+        case DataType() | Enum():
+            return f"{type(item).__name__}.{item.name}"
+        case Pipelined() | WarpSpecialized():
+            options = (f"{f.name}={_text(getattr(item, f.name))}" for f in fields(item))
+            return f"{type(item).__name__}({', '.join(options)})"
         case float() if not math.isfinite(item):
             return f"float({str(item)!r})"
         case tuple():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, cast
 
+from fuser.api.call import Call
+from fuser.api.directive import directive, record, require_tensor
 from fuser.api.owner import Owner
-from fuser.api.scheduling import Scheduling, directive, require_tensor
+from fuser.api.scheduling import Scheduling
 from fuser.core.errors import ScheduleError
 from fuser.core.location import caller_location
 from fuser.schedule.arguments import integer
@@ -14,6 +17,21 @@ from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.propagate import NO_FACTS, parallelize_like, transform_like
+
+P = ParamSpec("P")
+
+
+def recorded(
+    method: Callable[Concatenate[Sched, P], None],
+) -> Callable[Concatenate[Sched, P], None]:
+    """Give a directive its place in `repr(fd)`."""
+
+    @wraps(method)
+    def call(self: Sched, *args: P.args, **kwargs: P.kwargs) -> None:
+        method(self, *args, **kwargs)
+        record(self.definition, Call(method.__name__, args, dict(kwargs), None))
+
+    return cast("Callable[Concatenate[Sched, P], None]", call)
 
 
 class Sched:
@@ -26,6 +44,7 @@ class Sched:
     def __init__(self, definition: Owner) -> None:
         self.definition = definition
 
+    @recorded
     def bounded_transform_backward(
         self,
         from_tv: Scheduling,
@@ -55,6 +74,7 @@ class Sched:
             axes = _axes(hand, from_tv.name, pos)
             transform_like(hand, from_tv.name, between, axes=axes, bound=propagate_parallel_type)
 
+    @recorded
     def transform_like(self, ref: Scheduling, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Replay the transforms of `ref` on other tensors.
 
@@ -67,6 +87,7 @@ class Sched:
         with _directive(self.definition, "transform_like", (ref,), selected_tensors) as hand:
             transform_like(hand, ref.name, _targets(hand, selected_tensors))
 
+    @recorded
     def parallelize_like(
         self,
         ref: Scheduling,
@@ -85,11 +106,13 @@ class Sched:
             axes = _axes(hand, ref.name, pos)
             parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
 
+    @recorded
     def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Compute every producer at the innermost position that its consumers allow."""
         with _directive(self.definition, "inline_most", (), selected_tensors) as hand:
             _inline(hand, _targets(hand, selected_tensors), None)
 
+    @recorded
     def inline_at(
         self,
         ref: Scheduling,

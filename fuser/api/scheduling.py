@@ -3,89 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Self, cast
 
+from fuser.api.axis import Axis
+from fuser.api.directive import check_kind, directive, on_tensor, require_tensor
 from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
-from fuser.core.location import SourceLocation, caller_location
 from fuser.schedule import stage
 from fuser.schedule.arguments import integer, integers, moves
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
-from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.domain import LoopDomain
-from fuser.schedule.hand import HandSchedule
-from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
+from fuser.schedule.kinds import LoadStoreOpType, MemoryType
 from fuser.schedule.propagate import NO_FACTS
 from fuser.schedule.schedule import TensorSchedule
 from fuser.schedule.stores import stored_tiles
 from fuser.schedule.swizzle import SwizzleName, TileSwizzle
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-VECTOR_BYTES = (2, 4, 8, 16)
-_LATER = {ParallelType.mma}
-
-
-class directive:
-    """Gives a directive the schedule it changes; errors name the tensor and the user's line.
-
-    A refused directive leaves no trace.
-    """
-
-    def __init__(self, fd: Owner, name: str, what: str, *tensors: Scheduling) -> None:
-        self.fd, self.name, self.what, self.tensors = fd, name, what, tensors
-        self.location = caller_location()
-
-    def __enter__(self) -> HandSchedule:
-        for tensor in self.tensors:
-            require_tensor(tensor, self.what, self.location)
-            if tensor.fd is not self.fd:
-                raise ScheduleError(
-                    f"{self.what}: {tensor.name} belongs to another FusionDefinition; needed one "
-                    "of this",
-                    self.location,
-                )
-        hand = self.fd.hand
-        self.before = {name: replace(ts) for name, ts in hand.tensors.items()}
-        self.graph = hand.graph
-        if hand.frozen:
-            raise ScheduleError(
-                f"{self.what}: the schedule has been executed; directives come before the first "
-                "manual_execute",
-                self.location,
-            )
-        if self.name and self.location is not None:
-            hand.directed[self.name] = self.location
-        return hand
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if error is None:
-            return
-        self.fd.hand.tensors, self.fd.hand.graph = self.before, self.graph
-        if not isinstance(error, ScheduleError) or error.location is not None:
-            return
-        text = str(error)
-        if self.name and not text.startswith(f"{self.name}: "):
-            text = f"{self.name}: {text}"
-        raise ScheduleError(text, self.location) from None
-
-
-def _directive(
-    method: Callable[Concatenate[Scheduling, P], R],
-) -> Callable[Concatenate[Scheduling, P], R]:
-    """Make a method a directive on its tensor."""
-
-    @wraps(method)
-    def call(self: Scheduling, *args: P.args, **kwargs: P.kwargs) -> R:
-        others = [a for a in (*args, *kwargs.values()) if isinstance(a, Scheduling)]
-        with directive(self.fd, self.name, method.__name__, *others):
-            return method(self, *args, **kwargs)
-
-    return cast("Callable[Concatenate[Scheduling, P], R]", call)
 
 
 class Scheduling:
@@ -114,13 +47,13 @@ class Scheduling:
         """The loop axes, outermost first."""
         return tuple(self.axis(j) for j in range(len(self.schedule.domain.loop)))
 
-    @_directive
     def axis(self, position: int) -> Axis:
         """Return one loop axis, to bind it."""
-        domain = self.schedule.domain
-        return Axis(self, domain.loop[domain.position(position, "axis")].id)
+        with directive(self.fd, self.name, "axis"):
+            domain = self.schedule.domain
+            return Axis(self, domain.loop[domain.position(position, "axis")].id)
 
-    @_directive
+    @on_tensor
     def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
         """Split an axis in two.
 
@@ -135,7 +68,7 @@ class Scheduling:
             raise ScheduleError(f"split: inner_split {inner_split!r}; True or False is needed")
         self._transform(lambda d: d.split(axis, Const(factor), inner_split), "split")
 
-    @_directive
+    @on_tensor
     def merge(self, outer: int, inner: int | None = None) -> None:
         """Merge two axes, `inner` varying faster; it is the one right of `outer` by default.
 
@@ -146,7 +79,7 @@ class Scheduling:
         right = integer(outer, "merge: axis") + 1 if inner is None else inner
         self._transform(lambda d: d.merge(outer, right), "merge")
 
-    @_directive
+    @on_tensor
     def reorder(self, old_to_new: Mapping[int, int]) -> None:
         """Move axes; those not named keep their order in the free places.
 
@@ -157,7 +90,7 @@ class Scheduling:
         places = moves(old_to_new, "reorder")
         self._transform(lambda d: d.reorder(places), "reorder")
 
-    @_directive
+    @on_tensor
     def swizzle(self, x: int, y: int) -> None:
         """XOR axis `y` with axis `x`: where the elements of a tile live, free of bank conflicts.
 
@@ -169,7 +102,7 @@ class Scheduling:
 
     # ---- memory ----------------------------------------------------------------------------
 
-    @_directive
+    @on_tensor
     def set_memory_type(self, memory: MemoryType) -> None:
         """Choose where the values live.
 
@@ -177,7 +110,7 @@ class Scheduling:
 
             float t[..] in registers   --shared-->   __shared__ float t[..]
         """
-        _check_kind("set_memory_type", memory, MemoryType)
+        check_kind("set_memory_type", memory, MemoryType)
         ts, hand = self.fd.hand.entry(self.name), self.fd.hand
         stored = hand.is_output(self.name) and not hand.is_reduction(self.name)
         if memory is MemoryType.tensor:
@@ -193,7 +126,7 @@ class Scheduling:
             )
         ts.memory = memory
 
-    @_directive
+    @on_tensor
     def set_allocation_domain(self, order: Sequence[int]) -> None:
         """Order the loop axes from the slowest to the fastest varying one in memory.
 
@@ -213,7 +146,7 @@ class Scheduling:
             )
         ts.allocation = axes
 
-    @_directive
+    @on_tensor
     def set_swizzle(self, swizzle: SwizzleName) -> None:
         """Let the copy engine permute pieces of 16 bytes of this tile, so that columns spread out.
 
@@ -235,7 +168,7 @@ class Scheduling:
 
     # ---- new tensors -----------------------------------------------------------------------
 
-    @_directive
+    @on_tensor
     def cache_after(self, op_type: LoadStoreOpType = LoadStoreOpType.set) -> Self:
         """Insert a copy between this tensor and its uses; return the copy.
 
@@ -246,7 +179,7 @@ class Scheduling:
         _check_load(op_type, "cache_after")
         return self._adopted(stage.cache_after(self.fd.hand, self.name, op_type))
 
-    @_directive
+    @on_tensor
     def cache_before(self, op_type: LoadStoreOpType = LoadStoreOpType.set) -> Self:
         """Compute this tensor into a new one first, and copy; return the new tensor.
 
@@ -263,7 +196,7 @@ class Scheduling:
             )
         return self._adopted(stage.cache_before(self.fd.hand, self.name, op_type))
 
-    @_directive
+    @on_tensor
     def rfactor(self, axes: Sequence[int]) -> Self:
         """Reduce loop axes `axes` first, into a new tensor; return it.
 
@@ -276,7 +209,7 @@ class Scheduling:
 
     # ---- pipelines -------------------------------------------------------------------------
 
-    @_directive
+    @on_tensor
     def circular_buffer(
         self,
         number_of_stages: int,
@@ -344,7 +277,7 @@ class Scheduling:
 
     # ---- compute position ------------------------------------------------------------------
 
-    @_directive
+    @on_tensor
     def inline_at(self, consumer: Scheduling, pos: int = -1) -> None:
         """Compute this tensor inside the first `pos` loops of `consumer`; -1 means all of them.
 
@@ -391,79 +324,9 @@ class Scheduling:
         check_position(graph, schedule, me, NO_FACTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One loop axis of a tensor."""
-
-    tensor: Scheduling
-    id: int
-
-    @property
-    def extent(self) -> str:
-        """The number of iterations, as text."""
-        domain = self.tensor.schedule.domain
-        return repr(domain.extents[self.id])
-
-    def parallelize(self, kind: ParallelType) -> None:
-        """Set what executes the iterations.
-
-        rewrite::
-
-            for i in [0, n)   --block_x-->   i = threadIdx.x; if (i < n)
-        """
-        tensor = self.tensor
-        with directive(tensor.fd, tensor.name, "parallelize"):
-            ts = tensor.fd.hand.entry(tensor.name)
-            at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
-            if at is None:
-                raise ScheduleError("parallelize: the axis was split or merged; ask for it again")
-            _check_kind("parallelize", kind, ParallelType)
-            if kind in _LATER:
-                raise ScheduleError(
-                    f"parallelize: axis {at} to {kind.name}; grid, cluster, block, vectorize, "
-                    "unroll, unswitch or serial is needed"
-                )
-            if kind.is_cluster:
-                check_cluster_axis(ts.domain.loop[at], at, kind)
-            if kind is ParallelType.vectorize:
-                self._check_vector(ts, at)
-            ts.domain = ts.domain.bind(at, kind)
-
-    def _check_vector(self, ts: TensorSchedule, at: int) -> None:
-        extent = ts.domain.loop[at].extent
-        dtype = self.tensor.fd.hand.graph.value(self.tensor.name).dtype
-        if not isinstance(extent, Const):
-            raise ScheduleError(
-                f"parallelize: axis {at} to vectorize has extent {extent!r}; a constant is needed"
-            )
-        nbytes = extent.value * dtype.nbytes
-        if extent.value > 1 and nbytes not in VECTOR_BYTES:
-            raise ScheduleError(
-                f"parallelize: axis {at} to vectorize is {extent.value} x {dtype.short}, {nbytes} "
-                "bytes; 2, 4, 8 or 16 bytes are needed"
-            )
-        if at != len(ts.domain.loop) - 1:
-            raise ScheduleError(
-                f"parallelize: axis {at} to vectorize is not the innermost of "
-                f"{len(ts.domain.loop)}; reorder it there"
-            )
-
-
-def require_tensor(given: object, what: str, location: SourceLocation | None = None) -> Scheduling:
-    """Return a tensor; raise `ScheduleError` for anything else."""
-    if not isinstance(given, Scheduling):
-        raise ScheduleError(f"{what}: got {given!r}; a tensor is needed", location)
-    return given
-
-
 def _check_load(op_type: LoadStoreOpType, what: str) -> None:
-    _check_kind(what, op_type, LoadStoreOpType)
+    check_kind(what, op_type, LoadStoreOpType)
     if op_type is LoadStoreOpType.load_matrix or (
         what == "cache_before" and op_type is LoadStoreOpType.cp_async
     ):
         raise ScheduleError(f"{what}: {op_type.name} copies are not generated; set is needed")
-
-
-def _check_kind(directive: str, given: object, kind: type) -> None:
-    if not isinstance(given, kind):
-        raise ScheduleError(f"{directive}: got {given!r}; a {kind.__name__} is needed")

@@ -6,8 +6,6 @@ size, so one kernel serves every number of trips.
 
 from __future__ import annotations
 
-from typing import cast
-
 from fuser.api.definition import FusionDefinition
 from fuser.api.tensor import Tensor
 from fuser.core.dtypes import DataType
@@ -201,7 +199,7 @@ def ring_persistent(
 
 
 def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:
-    cache = cast("Tensor", x.cache_after(load))
+    cache = x.cache_after(load)
     cache.set_memory_type(MemoryType.shared)
     return cache
 

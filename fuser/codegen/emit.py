@@ -17,7 +17,7 @@ from fuser.kir.core import (
     TensorParam,
     walk_stmts,
 )
-from fuser.kir.stmts import SetMaxRegisters
+from fuser.kir.stmts import Outlined, SetMaxRegisters
 from fuser.kir.verify import DYNAMIC_ALIGN, verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
@@ -42,7 +42,12 @@ def emit(kernel: Kernel) -> str:
     shared = _shared_memory(kernel)
     params = [_param(p) for p in kernel.params]
     names = _thread_names(kernel, words(body))
-    text = template("kernel/function.cu.j2").render(
+    functions = [
+        template("kernel/device_function.cu.j2").render(s.definition(render)) + "\n\n"
+        for s in walk_stmts(kernel.body)
+        if isinstance(s, Outlined)
+    ]
+    text = "".join(functions) + template("kernel/function.cu.j2").render(
         bounds=_bounds(kernel) + _cluster_dims(kernel),
         name=kernel.name,
         params=_wrapped(params, len(kernel.name)),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+DefaultUnroll: TypeAlias = Literal["auto", "rolled"]
+"""What becomes of loops that nobody gave a directive: full for short constant trips, or rolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,24 @@ class Unroll:
         ``"auto"`` leaves the choice to the generator: full for short constant trips, else rolled.
     factor
         Copies, for ``"partial"``.
+    origin
+        The user's axis that it was asked for, as errors name it; empty: the generator's own choice.
+        What the user asks for is expanded by the generator, the rest by the compiler.
     """
 
     kind: Literal["auto", "full", "partial", "rolled"] = "auto"
     factor: int = 1
+    origin: str = ""
+
+    @property
+    def directive(self) -> str:
+        """What a user writes to ask for it."""
+        match self.kind:
+            case "partial":
+                return f"unroll({self.factor})"
+            case "full":
+                return "unroll()"
+            case "rolled":
+                return "rolled()"
+            case "auto":
+                return "no directive"

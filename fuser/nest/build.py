@@ -8,11 +8,12 @@ forest; the items of each body are ordered by data dependence.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Expr, Var
 from fuser.core.simplify import Facts, prove_equal
+from fuser.core.unroll import Unroll
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph
 from fuser.nest.nodes import Allocate, Compute, Loop, LoopNest, NestNode, Step
@@ -56,6 +57,8 @@ class _Item:
     """A loop (with children) or a statement of one tensor, before ordering."""
 
     axis: IterDomain | None = None
+    unroll: Unroll = Unroll()
+    outlined: str = ""
     var: str = ""
     tensor: str = ""
     step: Step = "assign"
@@ -77,6 +80,8 @@ class _Tree:
         self.parent: dict[AxisRef, AxisRef] = {}
         self.counter: dict[str, int] = {}
         self.homes: dict[str, _Item] = {}
+        self.directives: dict[AxisRef, Unroll] = {}
+        self.outlined: dict[AxisRef, str] = {}
 
     # ---- classes of equal loops ------------------------------------------------------------
 
@@ -115,6 +120,29 @@ class _Tree:
             )
         return loop[ref[1]]
 
+    def direct(self) -> None:
+        """Note the directive of each loop; the axes that are one loop must not contradict it."""
+        for tensor in self.order:
+            for j, axis in enumerate(self.schedule.tensors[tensor].domain.loop):
+                ref, origin = self.find((tensor, j)), f"{tensor}: axis {j}"
+                if axis.outlined:
+                    self.outlined.setdefault(ref, origin)
+                if axis.unroll.kind == "auto":
+                    continue
+                asked = replace(axis.unroll, origin=origin)
+                known = self.directives.setdefault(ref, asked)
+                if replace(known, origin=asked.origin) != asked:
+                    other, _, where = known.origin.partition(": ")
+                    raise ScheduleError(
+                        f"{asked.origin} has the directive {asked.directive}, but it is one loop "
+                        f"with {where} of {other}, which has {known.directive}; a loop has one "
+                        "directive: give it to one of the tensors"
+                    )
+
+    def directive(self, ref: AxisRef) -> Unroll:
+        """Return the directive of the loop that an axis is."""
+        return self.directives.get(self.find(ref), Unroll())
+
     # ---- the forest ------------------------------------------------------------------------
 
     def grow(self) -> _Item:
@@ -128,6 +156,7 @@ class _Tree:
             if sibling is not None:
                 for j in range(len(self.schedule.tensors[tensor].domain.loop)):
                     self.unite((tensor, j), (sibling, j))
+        self.direct()
         root = _Item()
         loops: dict[AxisRef, tuple[_Item, _Item]] = {}
         for tensor in self.order:
@@ -141,7 +170,8 @@ class _Tree:
         for j, axis in enumerate(domain):
             ref = self.find((tensor, j))
             if ref not in loops:
-                loop = _Item(axis=axis, var=self.name(axis))
+                outlined = self.outlined.get(ref, "")
+                loop = _Item(axis, self.directive(ref), outlined, self.name(axis))
                 path[-1].children.append(loop)
                 loops[ref] = (path[-1], loop)
             elif loops[ref][0] is not path[-1]:
@@ -167,11 +197,12 @@ class _Tree:
         inner = domain[first:]
         for step in ("init", "finish"):
             item, where = host, list[Expr](Var(p.var) for p in path[1 : first + 1])
-            for axis in inner:
+            for j, axis in enumerate(inner, first):
                 if axis.reduction:
                     where.append(ZERO)
                     continue
-                loop = _Item(axis=axis, var=self.name(axis))
+                unroll = self.directive((tensor, j))
+                loop = _Item(axis=axis, unroll=unroll, var=self.name(axis))
                 item.children.append(loop)
                 item = loop
                 where.append(Var(loop.var))
@@ -199,7 +230,12 @@ class _Tree:
             else:
                 axis = child.axis
                 body = self.emit(child)
-                nodes.append(Loop(child.var, axis.extent, axis.parallel, axis.unroll, body))
+                nodes.append(
+                    Loop(
+                        child.var, axis.extent, axis.parallel, child.unroll, body,
+                        outlined=child.outlined,
+                    )
+                )  # fmt: skip
         return tuple(nodes)
 
     def sorted(self, children: list[_Item]) -> list[_Item]:

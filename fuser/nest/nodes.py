@@ -63,6 +63,8 @@ class Loop:
         What the loop is in a pipeline: ``"prologue"``, ``"main"``...
     step
         1 but for loops shared out among the threads of a role.
+    outlined
+        The user's axis that shall be a device function of its own, as errors name it; or empty.
     """
 
     var: str
@@ -73,6 +75,7 @@ class Loop:
     start: Expr = ZERO
     label: str = ""
     step: Expr = ONE
+    outlined: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ def line(node: NestNode) -> str:
     """Return one node, without what is nested in it."""
     match node:
         case Loop(var, extent, parallel, unroll, _, start, label):
-            extra = "" if unroll.kind == "auto" else f", {unroll.kind}"
+            factor = f" {unroll.factor}" if unroll.kind == "partial" else ""
+            extra = "" if unroll.kind == "auto" else f", {unroll.kind}{factor}"
             name = f"{label}: " if label else ""
             return f"{name}for {var} in [{start}, {extent})  # {parallel.name}{extra}"
         case When(condition):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Var, all_of, less, variables
-from fuser.core.simplify import Facts, simplify
+from fuser.core.simplify import Facts, prove_equal, simplify
 from fuser.kir.core import (
     IndexType,
     Kernel,
@@ -20,6 +20,7 @@ from fuser.kir.core import (
     SizeParam,
     Stmt,
     TensorParam,
+    walk_stmts,
 )
 from fuser.kir.program import Buffer
 from fuser.kir.scalar import Literal
@@ -156,7 +157,7 @@ class NestLowering:
         unroll = loop.unroll
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
-        made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label)
+        made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
         return (unrolled(made, self.state.register_rings),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
@@ -204,6 +205,7 @@ def lower_to_kernel(
         facts = facts.with_range(state.extra_axis.value, block[BLOCK.index(state.extra_axis)])
     body = NestLowering(state).body(nest.body, Scope(facts))
     check_slots(body, state.register_rings)
+    check_directives(nest, body)
     kernel = Kernel(
         name=nest.name,
         params=(),
@@ -219,6 +221,19 @@ def lower_to_kernel(
         fallbacks=tuple(state.fallbacks),
     )
     return with_params(kernel, state), tuple(state.buffers)
+
+
+def check_directives(nest: LoopNest, body: tuple[Stmt, ...]) -> None:
+    """Raise `ScheduleError` where no loop came of an axis with an unroll directive."""
+    kept = {"", *(s.unroll.origin for s in walk_stmts(body) if isinstance(s, For))}
+    for _, loop in walk(nest.body):
+        if not isinstance(loop, Loop) or loop.unroll.origin in kept:
+            continue
+        if not prove_equal(loop.extent, loop.start + 1, nest.facts):
+            raise ScheduleError(
+                f"{loop.unroll.origin} has the directive {loop.unroll.directive}, and no loop came "
+                "of it: nothing is computed there; needed a directive on the axis that computes"
+            )
 
 
 def reserve_producers(state: Lowering) -> None:

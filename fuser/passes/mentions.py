@@ -76,14 +76,14 @@ def mentioned(kernel: Kernel) -> tuple[frozenset[str], frozenset[str], frozenset
             scalars |= {node.name for node in walk(value) if isinstance(node, Ref)}
         for expr in stmt_exprs(stmt):
             used |= variables(expr)
-        for f in _DEFINES.get(type(stmt), ()):
+        for f in DEFINES.get(type(stmt), ()):
             defined.add(getattr(stmt, f))
     for extent in (*kernel.grid, *kernel.block):
         used |= variables(extent)
     return memories_of(kernel.body), frozenset(scalars), frozenset(used - defined)
 
 
-_DEFINES: dict[type[Stmt], tuple[str, ...]] = {
+DEFINES: dict[type[Stmt], tuple[str, ...]] = {
     For: ("var",),
     Let: ("name",),
     GridReduce: ("is_last",),

@@ -18,9 +18,12 @@ from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
 from fuser.passes.names import NameIndices
+from fuser.passes.outline import OutlineLoops
 from fuser.passes.register_ring import RegisterRings
 from fuser.passes.stores import EngineStores
 from fuser.passes.sync import InsertSyncs
+from fuser.passes.unroll import ResolveUnroll, SplitPartial
+from fuser.passes.unroll_copies import UnrollCopies
 from fuser.passes.unswitch import Unswitch
 from fuser.schedule.schedule import Schedule
 
@@ -53,7 +56,19 @@ NEST_PASSES: tuple[Pass[LoopNest], ...] = (
     RegisterRings(),
     InsertSyncs(),
 )
-KERNEL_PASSES: tuple[Pass[Kernel], ...] = (HoistGuards(), Unswitch(), NameIndices())
+
+
+def kernel_passes(schedule: Schedule, facts: Facts) -> tuple[Pass[Kernel], ...]:
+    """Return the passes behind lowering; `facts` is what the shape class promises about sizes."""
+    return (
+        HoistGuards(),
+        ResolveUnroll(schedule.default_unroll),
+        SplitPartial(facts),
+        Unswitch(),
+        UnrollCopies(facts),
+        NameIndices(),
+        OutlineLoops(),
+    )
 
 
 def lower(
@@ -76,4 +91,4 @@ def lower(
     kernel, buffers = lower_to_kernel(nest, layouts, index, header)
     for observe in observers:
         observe("lower", kernel)
-    return run_passes(kernel, KERNEL_PASSES, observers), buffers
+    return run_passes(kernel, kernel_passes(schedule, facts), observers), buffers

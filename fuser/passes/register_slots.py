@@ -14,7 +14,7 @@ from fuser.core.expr import Expr, variables
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element, walk
-from fuser.kir.stmts import For, Store
+from fuser.kir.stmts import For, Store, VectorLoad, VectorStore
 from fuser.passes.mentions import stmt_scalars
 
 
@@ -56,8 +56,15 @@ def check_slots(
 
 def accesses(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
     """Yield memory and index of every element that a statement reads or writes by itself."""
-    if isinstance(stmt, Store):
-        yield stmt.memory, stmt.index
+    match stmt:
+        case Store():
+            yield stmt.memory, stmt.index
+        case VectorLoad():
+            yield stmt.dst, stmt.dst_index
+        case VectorStore():
+            yield stmt.src, stmt.src_index
+        case _:
+            pass
     for value in stmt_scalars(stmt):
         for node in walk(value):
             if isinstance(node, Element):

@@ -10,7 +10,7 @@ from fuser.core.expr import BinOp, Const, Expr, Select, Var, substitute
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import For, If, Roles
+from fuser.kir.stmts import For, If, Outlined, Roles, Scoped
 
 _EXPR = (Const, Var, BinOp, Select)
 _SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
@@ -36,7 +36,7 @@ def map_scalar(value: Scalar, leaf: Callable[[Scalar], Scalar]) -> Scalar:
 def map_bodies(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """Rebuild a statement with every body nested in it changed."""
     match stmt:
-        case For(body=body):
+        case For(body=body) | Scoped(body=body) | Outlined(body=body):
             return replace(stmt, body=change(body))
         case If(cond, body, orelse):
             return If(cond, change(body), change(orelse))

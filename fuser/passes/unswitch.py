@@ -7,7 +7,8 @@ rewrite::
     if (r * 4 + 3 < n) for u in [0, 4) unrolled: body
     else               for u in [0, 4): if (r * 4 + u < n) body
 
-Without it every copy of the body is a branch of its own, and loads cannot be issued together.
+Without it every copy of the body is a branch of its own, and loads cannot be issued together. The
+last loop is rolled, unless it chooses registers or the user wants it unrolled.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class _Unswitcher:
         whole = holds_for_all(branch.cond, loop.var, trip, facts)
         if whole is None or whole in self.excluded:
             return None
-        rolled = loop if self.indexes_registers(loop) else replace(loop, unroll=Unroll("rolled"))
+        bound = loop.unroll.origin or self.indexes_registers(loop)
+        rolled = loop if bound else replace(loop, unroll=Unroll("rolled"))
         return If(whole, (replace(loop, body=branch.body),), (rolled,))
 
     def indexes_registers(self, loop: For) -> bool:

@@ -42,7 +42,9 @@ from fuser.kir.stmts import (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Roles,
+    Scoped,
     Store,
     SyncThreads,
     SyncWarp,
@@ -125,6 +127,8 @@ class Compiler(Emitter):
                 self.branch(stmt, lets, mask)
             case Roles():
                 self.roles(stmt, lets, mask)
+            case Scoped(body=body) | Outlined(body=body):
+                self.body(body, lets, mask)
             case Store() | VectorStore() | CpAsync():
                 self.store(stmt, lets)
             case SyncWarp() | WarpReduce():

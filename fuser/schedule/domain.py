@@ -31,7 +31,7 @@ class IterDomain:
         Number of iterations.
     reduction
         Whether iterations are combined rather than kept.
-    parallel, unroll
+    parallel, unroll, outlined
         Directives; they live on the axis, so whatever copies the axis copies them.
     """
 
@@ -40,6 +40,13 @@ class IterDomain:
     reduction: bool = False
     parallel: ParallelType = ParallelType.serial
     unroll: Unroll = Unroll()
+    outlined: bool = False
+
+    @property
+    def directives(self) -> str:
+        """What the user wants of the loop that the axis is, as directives are written."""
+        words = [self.unroll.directive] if self.unroll.kind != "auto" else []
+        return " and ".join([*words, "outlined()"] if self.outlined else words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +194,37 @@ class LoopDomain:
                     f"parallelize: axis {axis} to {parallel.name}, which axis {j} is bound to "
                     "already; each hardware axis executes one loop axis"
                 )
-        bound = replace(self.loop[at], parallel=parallel)
-        return replace(self, loop=(*self.loop[:at], bound, *self.loop[at + 1 :]))
+        old = self.loop[at]
+        if old.directives and parallel is not ParallelType.serial:
+            raise ScheduleError(
+                f"parallelize: axis {axis} to {parallel.name}, and its directive is "
+                f"{old.directives}; only a serial axis is a loop: needed one of the two"
+            )
+        return self._with_axis(at, replace(old, parallel=parallel))
+
+    def direct(self, axis: int, unroll: Unroll) -> LoopDomain:
+        """Set how often the body of a serial loop axis is repeated in the code."""
+        at = self.position(axis, "unroll")
+        return self._with_axis(at, replace(self.loop[at], unroll=unroll))
+
+    def outline(self, axis: int) -> LoopDomain:
+        """Put a serial loop axis into a device function of its own."""
+        at = self.position(axis, "outlined")
+        return self._with_axis(at, replace(self.loop[at], outlined=True))
+
+    def _with_axis(self, at: int, axis: IterDomain) -> LoopDomain:
+        return replace(self, loop=(*self.loop[:at], axis, *self.loop[at + 1 :]))
 
     def _undirected(self, at: int, axis: IterDomain, what: str) -> None:
         if axis.parallel is not ParallelType.serial:
             raise ScheduleError(
                 f"{what}: axis {at} is bound to {axis.parallel.name}; transform axes before "
                 "parallelizing them"
+            )
+        if axis.directives:
+            raise ScheduleError(
+                f"{what}: axis {at} has the directive {axis.directives}; transform axes before "
+                "giving them directives"
             )
 
     def map_exprs(self, fn: Callable[[Expr], Expr]) -> LoopDomain:

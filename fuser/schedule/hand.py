@@ -14,6 +14,7 @@ from fuser.core.location import SourceLocation
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Output, Value, renamer
 from fuser.fusion.specialise import size_substitution, specialise
+from fuser.schedule.domain import IterDomain
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 from fuser.schedule.replay import kept_part
 from fuser.schedule.schedule import Schedule, TensorSchedule, default_schedule, root_vars
@@ -119,6 +120,11 @@ class HandSchedule:
             for name, ts in self.tensors.items()
         }
 
+    def structure(self) -> tuple[object, ...]:
+        """Return what equal schedules have in common, hashable: the graph, loops and directives."""
+        tensors = tuple((name, self.tensors[name].structure()) for name in sorted(self.tensors))
+        return self.graph.structure(), tensors
+
     # ---- what the kernel is built from -----------------------------------------------------
 
     def complete(self) -> Complete:
@@ -181,19 +187,21 @@ class Complete:
             and not isinstance(self.part.graph.value(name).attrs, ReduceAttrs)
             and 0 < ts.position == len(ts.domain.loop)
             and all(d.parallel is not ParallelType.vectorize for d in ts.domain.loop)
+            and all(not d.directives for d in ts.domain.loop)
         )
 
 
 def _note(name: str, ts: TensorSchedule) -> str:
     """Return one line on a tensor for the kernel's header, ``name: extent kind x ..; where``."""
-    serial = ParallelType.serial
-    axes = [
-        f"{d.extent!r}" if d.parallel is serial else f"{d.extent!r} {d.parallel.name}"
-        for d in ts.domain.loop
-    ]
+    axes = [" ".join((f"{d.extent!r}", *_words(d))) for d in ts.domain.loop]
     where = f"{ts.memory.value} memory"
     inside = f", inside {ts.position} loops" if ts.position else ""
     return f"{name}: {' | '.join(axes) or 'one element'}; {where}{inside}"
+
+
+def _words(axis: IterDomain) -> tuple[str, ...]:
+    bound = () if axis.parallel is ParallelType.serial else (axis.parallel.name,)
+    return (*bound, axis.directives) if axis.directives else bound
 
 
 def _split_off_store(

@@ -148,6 +148,8 @@ def parallelize_like(
 ) -> None:
     """Bind the first `axes` loop axes of `targets` as those of `ref`, where extents agree.
 
+    Unroll directives of its serial axes are copied with the bindings.
+
     rewrite::
 
         ref: for b (grid_x): for t (block_x)      t: for b: for t
@@ -158,26 +160,29 @@ def parallelize_like(
         if name == ref:
             continue
         ts = hand.entry(name)
-        for j, wanted in _pairs(ts.domain.loop, like):
+        for j, axis in _pairs(ts.domain.loop, like):
+            wanted = axis.parallel
             if kinds is not None and wanted not in kinds:
                 continue
             taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
             if not (taken and wanted.is_parallel):
                 ts.domain = ts.domain.bind(j, wanted)
+            if axis.unroll.kind != "auto":
+                ts.domain = ts.domain.direct(j, axis.unroll)
 
 
 def _pairs(
     mine: tuple[IterDomain, ...], like: tuple[IterDomain, ...]
-) -> list[tuple[int, ParallelType]]:
+) -> list[tuple[int, IterDomain]]:
     """Pair loop axes from the outside in, as long as extents agree.
 
     A tensor with as many axes as the reference keeps is paired with those: it is its result.
     """
     kept = [d for d in like if not d.reduction]
     axes = kept if len(mine) == len(kept) else list(like)
-    pairs: list[tuple[int, ParallelType]] = []
+    pairs: list[tuple[int, IterDomain]] = []
     for j, (a, b) in enumerate(zip(mine, axes, strict=False)):
         if not prove_equal(a.extent, b.extent, NO_FACTS):
             break
-        pairs.append((j, b.parallel))
+        pairs.append((j, b))
     return pairs

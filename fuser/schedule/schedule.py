@@ -6,9 +6,10 @@ an entry is *materialised*: it has a loop domain, a compute-at position and a me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from fuser.core.expr import Expr, Var
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.schedule.circular import CircularBuffer, WarpSpecialized
@@ -62,6 +63,11 @@ class TensorSchedule:
     circular: CircularBuffer | None = None
     staging: int = 0
     streams: bool = False
+
+    def structure(self) -> tuple[object, ...]:
+        """Return every directive on the tensor, hashable."""
+        own = (getattr(self, f.name) for f in fields(self) if f.name != "domain")
+        return self.domain.root, self.domain.transforms, self.domain.loop, *own
 
     @property
     def stages(self) -> int:
@@ -167,9 +173,12 @@ class Schedule:
         Lines printed into the kernel's header.
     exact_vectors
         A vectorized axis of a copy or a store must become one access; else as wide as possible.
+    default_unroll
+        What becomes of loops without a directive.
     """
 
     tensors: dict[str, TensorSchedule] = field(default_factory=dict[str, TensorSchedule])
     recipe: str = "manual"
     notes: tuple[str, ...] = ()
     exact_vectors: bool = False
+    default_unroll: DefaultUnroll = "auto"

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser import DataType, FusionDefinition
+from fuser import (
+    DataType,
+    FusionDefinition,
+    LoadStoreOpType,
+    MemoryType,
+    ParallelType,
+    Pipelined,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -166,6 +173,48 @@ def test_repr_text():
         "    total = fd.ops.sum(t2, [1])",
         "    fd.add_output(total)",
     ]
+
+
+def test_repr_builds_an_equal_schedule():
+    with FusionDefinition(default_unroll="rolled") as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        tile = x.cache_after(LoadStoreOpType.tma)
+        tile.set_memory_type(MemoryType.shared)
+        y.split(1, 64)
+        y.split(-1, factor=8)
+        y.reorder({0: 1})
+        fd.sched.transform_like(y)
+        y.axis(0).parallelize(ParallelType.grid_x)
+        fd.sched.parallelize_like(y)
+        tile.axis(-1).parallelize(ParallelType.tma)
+        tile.inline_at(y, 2)
+        tile.circular_buffer(4, -1, Pipelined(war="barrier"))
+        y.axis(1).unroll(4)
+        y.axis(2).rolled()
+        y.axis(3).unroll()
+    text = repr(fd).splitlines()
+    assert text[0] == (
+        "from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType, "
+        "Pipelined"
+    )
+    assert text[2] == "with FusionDefinition(default_unroll='rolled') as fd:"
+    assert text[-4:] == [
+        "    tile.circular_buffer(4, -1, Pipelined(sync='parity', war='barrier'))",
+        "    y.axis(1).unroll(4)",
+        "    y.axis(2).rolled()",
+        "    y.axis(3).unroll()",
+    ]
+    namespace = {}
+    exec(repr(fd), namespace)
+    again = namespace["fd"]
+    assert repr(again) == repr(fd)
+    assert hash(again.hand.structure()) == hash(fd.hand.structure())
+    assert again.hand.structure() == fd.hand.structure()
+    del namespace["fd"]
+    exec(repr(fd).replace("y.axis(1).unroll(4)", "y.axis(1).unroll(3)"), namespace)
+    assert namespace["fd"].hand.structure() != fd.hand.structure()
 
 
 def test_every_value_knows_the_users_line():

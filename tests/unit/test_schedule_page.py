@@ -1,4 +1,4 @@
-"""The page on scheduling: its programs run."""
+"""The pages on scheduling: their programs run."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs" / "schedule.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, UNROLL = DOCS / "schedule.md", DOCS / "unroll.md"
 
 
 def test_programs_of_the_page():
@@ -19,3 +20,8 @@ def test_programs_of_the_page():
         exec(compile(block, str(PAGE), "exec"), names)
     assert names["out"].shape == (70, 100)
     np.testing.assert_array_equal(names["out"], 1)
+
+
+def test_the_program_of_the_page_on_unrolling():
+    (block,) = re.findall(r"```python\n(.*?)```", UNROLL.read_text(), re.S)
+    exec(compile(block, str(UNROLL), "exec"), {"__name__": "page"})

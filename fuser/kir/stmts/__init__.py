@@ -11,7 +11,7 @@ from fuser.kir.stmts.bulk import (
     TensorStore,
 )
 from fuser.kir.stmts.cluster import ClusterSync, MbarrierArriveRemote
-from fuser.kir.stmts.control import For, If
+from fuser.kir.stmts.control import For, If, Scoped
 from fuser.kir.stmts.cp_async import CpAsync, CpAsyncArrive, CpAsyncCommit, CpAsyncWait
 from fuser.kir.stmts.fence import FenceProxyAsync, SyncWarp
 from fuser.kir.stmts.mbarrier import (
@@ -26,6 +26,7 @@ from fuser.kir.stmts.mbarrier import (
 )
 from fuser.kir.stmts.memory import Store, VectorLoad, VectorStore
 from fuser.kir.stmts.names import Assign, DeclareRegisters, DeclareScalar, Define, Let
+from fuser.kir.stmts.outlined import Outlined
 from fuser.kir.stmts.reduce import BlockReduce, GridReduce, WarpReduce
 from fuser.kir.stmts.roles import NamedBarrier, Role, Roles, SetMaxRegisters
 from fuser.kir.stmts.sync import SyncThreads
@@ -61,7 +62,9 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
+    Outlined,
     Roles,
+    Scoped,
     SetMaxRegisters,
     Store,
     SyncThreads,
@@ -105,8 +108,10 @@ __all__ = [
     "MbarrierWait",
     "MbarrierWaitToken",
     "NamedBarrier",
+    "Outlined",
     "Role",
     "Roles",
+    "Scoped",
     "SetMaxRegisters",
     "Store",
     "SyncThreads",

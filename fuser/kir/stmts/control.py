@@ -26,6 +26,8 @@ class For(Stmt):
     ----------
     label
         What the loop is in a pipeline (``"main"``...); printed behind its first line.
+    outlined
+        The user's axis that shall be a device function of its own, as errors name it; or empty.
     """
 
     var: str
@@ -35,6 +37,7 @@ class For(Stmt):
     start: Expr = ZERO
     step: Expr = ONE
     label: str = ""
+    outlined: str = ""
 
     def trip(self) -> int | None:
         """Return the number of iterations when it is a constant."""
@@ -127,6 +130,25 @@ class If(Stmt):
     def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
         """See :meth:`Stmt.bodies`."""
         return self.body, self.orelse
+
+
+@dataclass(frozen=True, slots=True)
+class Scoped(Stmt):
+    """``{ body }``: the names that it defines end with it. A copy of an unrolled loop's body."""
+
+    body: tuple[Stmt, ...]
+
+    def context(self, render: Render) -> Context:
+        """See :meth:`Stmt.context`."""
+        return {"body": render(self.body)}
+
+    def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
+        """See :meth:`Stmt.run`."""
+        yield from run_body(self.body, m, agent)
+
+    def bodies(self) -> tuple[tuple[Stmt, ...], ...]:
+        """See :meth:`Stmt.bodies`."""
+        return (self.body,)
 
 
 def _indent(text: str) -> str:

@@ -39,6 +39,7 @@ __device__ __forceinline__ double remainder_of(double a, double b) {
 template <class T> __device__ __forceinline__ T ipow(T a, T n) {
   if ((i64)n < 0) return a == 1 ? (T)1 : a == (T)-1 ? (T)((n & 1) ? -1 : 1) : (T)0;
   u64 result = 1, square = (u64)a;
+#pragma unroll 1
   for (u64 rest = (u64)n; rest != 0; rest >>= 1) {
     if (rest & 1) result *= square;
     square *= square;
@@ -47,6 +48,7 @@ template <class T> __device__ __forceinline__ T ipow(T a, T n) {
 }
 template <class T> __device__ __forceinline__ T igcd(T a, T b) {
   u64 x = (u64)iabs((i64)a), y = (u64)iabs((i64)b);
+#pragma unroll 1
   while (y != 0) {
     u64 rest = x % y;
     x = y;

@@ -1,0 +1,189 @@
+"""One loop axis of a tensor: what executes it, and how often its body is in the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fuser.api.call import Call
+from fuser.api.directive import check_kind, directive, record
+from fuser.api.owner import Owner
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import Const
+from fuser.core.unroll import Unroll
+from fuser.schedule.cluster import check_cluster_axis
+from fuser.schedule.kinds import ParallelType
+from fuser.schedule.schedule import TensorSchedule
+
+VECTOR_BYTES = (2, 4, 8, 16)
+MAX_FACTOR = 1024
+_LATER = {ParallelType.mma}
+
+
+class Scheduled(Protocol):
+    """A tensor with loops."""
+
+    fd: Owner
+    name: str
+
+    @property
+    def schedule(self) -> TensorSchedule:
+        """Its loops so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop axis of a tensor."""
+
+    tensor: Scheduled
+    id: int
+
+    @property
+    def extent(self) -> str:
+        """The number of iterations, as text."""
+        domain = self.tensor.schedule.domain
+        return repr(domain.extents[self.id])
+
+    def parallelize(self, kind: ParallelType) -> None:
+        """Set what executes the iterations.
+
+        rewrite::
+
+            for i in [0, n)   --block_x-->   i = threadIdx.x; if (i < n)
+        """
+        tensor = self.tensor
+        with directive(tensor.fd, tensor.name, "parallelize"):
+            ts, at = self.place("parallelize")
+            check_kind("parallelize", kind, ParallelType)
+            if kind in _LATER:
+                raise ScheduleError(
+                    f"parallelize: axis {at} to {kind.name}; grid, cluster, block, vectorize, "
+                    "unroll, unswitch or serial is needed"
+                )
+            if kind.is_cluster:
+                check_cluster_axis(ts.domain.loop[at], at, kind)
+            if kind is ParallelType.vectorize:
+                self._check_vector(ts, at)
+            ts.domain = ts.domain.bind(at, kind)
+        record(tensor.fd, Call("parallelize", (kind,), {}, None), tensor, at)
+
+    def unroll(self, factor: int | None = None) -> None:
+        """Repeat the body of this loop in the code: once a trip, or `factor` times.
+
+        rewrite::
+
+            for i in [0, 8): f(i)   --unroll()-->    f(0); f(1); .. f(7);
+            for i in [0, n): f(i)   --unroll(4)-->   for r in [0, n / 4): f(4 r); .. f(4 r + 3);
+                                                     for i in [n / 4 * 4, n): f(i)
+        """
+        with directive(self.tensor.fd, self.tensor.name, "unroll"):
+            at = self._set(_unroll(factor), "unroll")
+        args = () if factor is None else (factor,)
+        record(self.tensor.fd, Call("unroll", args, {}, None), self.tensor, at)
+
+    def rolled(self) -> None:
+        """Keep this loop a loop, down to the machine code.
+
+        rewrite::
+
+            for i in [0, 4): f(i)   -->   #pragma unroll 1
+                                          for (idx i = 0; i < 4; ++i) f(i)
+        """
+        with directive(self.tensor.fd, self.tensor.name, "rolled"):
+            at = self._set(Unroll("rolled"), "rolled")
+        record(self.tensor.fd, Call("rolled", (), {}, None), self.tensor, at)
+
+    def outlined(self) -> None:
+        """Put this loop, and what is in it, into a device function that is not inlined.
+
+        It may change one scalar of the kernel around it, and no registers with an index.
+
+        rewrite::
+
+            for i in [0, 4): a += x[i]   -->   __device__ __noinline__ float f(x, a) { .. }
+                                               a = f(x, a);
+        """
+        with directive(self.tensor.fd, self.tensor.name, "outlined"):
+            ts, at = self.place("outlined")
+            self._check_loop(ts, at, "outlined")
+            ts.domain = ts.domain.outline(at)
+        record(self.tensor.fd, Call("outlined", (), {}, None), self.tensor, at)
+
+    def place(self, what: str) -> tuple[TensorSchedule, int]:
+        """Return the tensor's schedule and where this axis is in its loops now."""
+        ts = self.tensor.fd.hand.entry(self.tensor.name)
+        at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
+        if at is None:
+            raise ScheduleError(f"{what}: the axis was split or merged; ask for it again")
+        return ts, at
+
+    def _check_loop(self, ts: TensorSchedule, at: int, what: str) -> None:
+        axis = ts.domain.loop[at]
+        if axis.parallel is not ParallelType.serial:
+            raise ScheduleError(
+                f"{what}: axis {at} is bound to {axis.parallel.name}; only a serial axis is a loop "
+                "of its own: parallelize(ParallelType.serial), or take another axis"
+            )
+
+    def _set(self, unroll: Unroll, what: str) -> int:
+        ts, at = self.place(what)
+        self._check_loop(ts, at, what)
+        axis = ts.domain.loop[at]
+        if axis.unroll.kind != "auto" and axis.unroll != unroll:
+            raise ScheduleError(
+                f"{what}: axis {at} has the directive {axis.unroll.directive} already, and this is "
+                f"{unroll.directive}; a loop has one: leave one of them out"
+            )
+        trips = axis.extent.value if isinstance(axis.extent, Const) else None
+        if unroll.kind == "full" and trips is None:
+            raise ScheduleError(
+                f"unroll: axis {at} has extent {axis.extent!r}; a constant is needed: unroll(n), "
+                "or split it by a constant"
+            )
+        if unroll.kind == "full" and trips is not None and trips > MAX_FACTOR:
+            raise ScheduleError(
+                f"unroll: axis {at} has extent {trips}; at most {MAX_FACTOR} copies are made: "
+                "unroll(n), or split it"
+            )
+        if unroll.kind == "partial" and trips is not None and trips < unroll.factor:
+            raise ScheduleError(
+                f"unroll: axis {at} by {unroll.factor} has extent {trips}; unroll() repeats all of "
+                "its trips"
+            )
+        ts.domain = ts.domain.direct(at, unroll)
+        return at
+
+    def _check_vector(self, ts: TensorSchedule, at: int) -> None:
+        extent = ts.domain.loop[at].extent
+        dtype = self.tensor.fd.hand.graph.value(self.tensor.name).dtype
+        if not isinstance(extent, Const):
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize has extent {extent!r}; a constant is needed"
+            )
+        nbytes = extent.value * dtype.nbytes
+        if extent.value > 1 and nbytes not in VECTOR_BYTES:
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize is {extent.value} x {dtype.short}, {nbytes} "
+                "bytes; 2, 4, 8 or 16 bytes are needed"
+            )
+        if at != len(ts.domain.loop) - 1:
+            raise ScheduleError(
+                f"parallelize: axis {at} to vectorize is not the innermost of "
+                f"{len(ts.domain.loop)}; reorder it there"
+            )
+
+
+def _unroll(factor: object) -> Unroll:
+    """Return the directive that `factor` asks for."""
+    if factor is None:
+        return Unroll("full")
+    if type(factor) is not int:
+        raise ScheduleError(
+            f"unroll: by {factor!r}; an int from 2 to {MAX_FACTOR} is needed, or none for all trips"
+        )
+    if factor == 1:
+        raise ScheduleError("unroll: by 1; rolled() is the directive that keeps a loop")
+    if not 2 <= factor <= MAX_FACTOR:
+        raise ScheduleError(f"unroll: by {factor}; 2 to {MAX_FACTOR} copies are possible")
+    return Unroll("partial", factor)

@@ -1,0 +1,189 @@
+"""Give every loop one directive, and take partially unrolled loops apart.
+
+Loops that nobody gave a directive are unrolled where they are short and their trips known, and
+rolled where not; under ``default_unroll="rolled"`` only those that choose registers are unrolled,
+because registers have no addresses.
+
+rewrite::
+
+    for i in [a, b) by 4: f(i)                                           (N = b - a trips)
+    ->
+    for r in [0, N / 4) rolled: for i in [0, 4) unrolled: f(a + 4 r + i)
+    for i in [a + N / 4 * 4, b) rolled: f(i)
+
+With one round or one trip left over there is no loop around it; both loops are rolled, or the
+compiler would unroll them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, less, maximum, minimum, variables
+from fuser.core.simplify import Facts, prove_non_negative, simplify
+from fuser.core.unroll import DefaultUnroll, Unroll
+from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.stmts import DeclareRegisters, For, If
+from fuser.passes.loops import hardware_facts, loop_facts
+from fuser.passes.register_slots import accesses
+from fuser.passes.rewrite import map_bodies, substitute_body
+
+Body = tuple[Stmt, ...]
+
+
+def register_arrays(body: Body) -> frozenset[str]:
+    """Return the names of the register arrays that a body declares."""
+    return frozenset(s.name for s in walk_stmts(body) if isinstance(s, DeclareRegisters))
+
+
+def chosen_registers(loop: For, registers: frozenset[str]) -> str | None:
+    """Return a register array of which the loop's variable chooses an element."""
+    for stmt in walk_stmts(loop.body):
+        for name, index in accesses(stmt):
+            if name in registers and loop.var in variables(index):
+                return name
+    return None
+
+
+# ---- one directive for every loop ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveUnroll:
+    """See the module: afterwards no loop is ``auto``."""
+
+    default: DefaultUnroll
+
+    name: ClassVar[str] = "resolve-unroll"
+
+    def __call__(self, kernel: Kernel) -> Kernel:
+        """Rewrite the kernel's body."""
+        body = self.body(kernel.body, register_arrays(kernel.body))
+        return kernel if body == kernel.body else replace(kernel, body=body)
+
+    def body(self, body: Body, registers: frozenset[str]) -> Body:
+        """Rewrite the loops of a body."""
+        return tuple(self.stmt(stmt, registers) for stmt in body)
+
+    def stmt(self, stmt: Stmt, registers: frozenset[str]) -> Stmt:
+        """Rewrite one statement."""
+        stmt = map_bodies(stmt, partial(self.body, registers=registers))
+        if not isinstance(stmt, For) or stmt.unroll.kind != "auto":
+            return stmt
+        full = stmt.is_unrolled()
+        if self.default == "rolled":
+            full = full and chosen_registers(stmt, registers) is not None
+        return replace(stmt, unroll=Unroll("full" if full else "rolled"))
+
+
+# ---- partially unrolled loops --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartial:
+    """See the module: afterwards no loop is ``partial``."""
+
+    facts: Facts
+
+    name: ClassVar[str] = "split-partial"
+
+    def __call__(self, kernel: Kernel) -> Kernel:
+        """Rewrite the kernel's body."""
+        loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
+        if all(loop.unroll.kind != "partial" for loop in loops):
+            return kernel
+        taken = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
+        taken |= {loop.var for loop in loops}
+        splitter = _Splitter(frozenset(taken))
+        return replace(kernel, body=splitter.body(kernel.body, hardware_facts(kernel, self.facts)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Splitter:
+    taken: frozenset[str]
+
+    def body(self, body: Body, facts: Facts) -> Body:
+        """Rewrite the loops of a body."""
+        return tuple(part for stmt in body for part in self.stmt(stmt, facts))
+
+    def stmt(self, stmt: Stmt, facts: Facts) -> Body:
+        """Rewrite one statement, inner loops first."""
+        match stmt:
+            case For():
+                inner = loop_facts(stmt, stmt.extent, facts)
+                loop = replace(stmt, body=self.body(stmt.body, inner))
+                return self.split(loop, facts) if loop.unroll.kind == "partial" else (loop,)
+            case If(cond, body, orelse):
+                held = facts.with_guard(cond)
+                return (If(cond, self.body(body, held), self.body(orelse, facts)),)
+            case _:
+                return (map_bodies(stmt, lambda body: self.body(body, facts)),)
+
+    def split(self, loop: For, facts: Facts) -> Body:
+        """Return the loop over rounds and the loop over what is left."""
+        n = loop.unroll.factor
+        if loop.step != ONE:
+            raise ScheduleError(
+                f"{loop.unroll.origin or loop.var} has the directive {loop.unroll.directive}, and "
+                f"its loop has step {loop.step!r}; needed 1: {Unroll('rolled').directive}, or an "
+                "axis that no threads share"
+            )
+        trips, most = trip_count(loop, facts)
+        rolled = replace(loop.unroll, kind="rolled", factor=1)
+        if most is not None and most < n:
+            return self.loop(replace(loop, unroll=rolled), loop.trip(), most)
+        rounds = simplify(trips // n, facts)
+        name = self.unused(f"{loop.var}_round")
+        first = loop.start + Var(name) * n
+        copies = For(
+            loop.var, Const(n), substitute_body(loop.body, {loop.var: first + Var(loop.var)}),
+            replace(loop.unroll, kind="full", factor=1),
+        )  # fmt: skip
+        main = For(name, rounds, (copies,), rolled, label=loop.label, outlined=loop.outlined)
+        rest = replace(loop, start=simplify(loop.start + rounds * n, facts), unroll=rolled)
+        known = trips.value if isinstance(trips, Const) else None
+        return (
+            *self.loop(main, None if known is None else known // n, None),
+            *self.loop(rest, None if known is None else known % n, n - 1),
+        )
+
+    def loop(self, loop: For, trips: int | None, most: int | None) -> Body:
+        """Return a loop of `trips` trips, if they are known, else of at most `most`."""
+        once = substitute_body(loop.body, {loop.var: loop.start})
+        if trips == 0:
+            return ()
+        if trips == 1:
+            return once
+        if trips is None and most == 1:
+            return (If(less(loop.start, loop.extent), once),)
+        return (loop,)
+
+    def unused(self, name: str) -> str:
+        """Return a name of no parameter, array or loop."""
+        while name in self.taken:
+            name += "_"
+        return name
+
+
+def trip_count(loop: For, facts: Facts) -> tuple[Expr, int | None]:
+    """Return the trips of a loop of step 1, and the most that there can be, as far as known."""
+    known = loop.trip()
+    if known is not None:
+        return Const(known), known
+    trips = simplify(loop.extent - loop.start, facts)
+    match loop.start:
+        case BinOp("max", cut, Const(0)):  # the last trips of a pipeline, or all where they are few
+            ahead = simplify(loop.extent - cut, facts)
+            trips = minimum(ahead, loop.extent) if isinstance(ahead, Const) else trips
+        case _:
+            pass
+    if not prove_non_negative(trips, facts):
+        trips = maximum(trips, ZERO)
+    match trips:
+        case BinOp("min", Const(most), _) | BinOp("min", _, Const(most)):
+            return trips, most
+        case _:
+            return trips, None
