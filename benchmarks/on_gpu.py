@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from benchmarks.results import Results
 from benchmarks.runner import Step, keep
 from benchmarks.timing import Timer, host_microseconds
 from benchmarks.workloads import WORKLOADS, Case
+from fuser import FusionDefinition
 from fuser.api.execute import bind
 
 CEILING_SECONDS, OURS_SECONDS, COMPILE_SECONDS, PEER_SECONDS = 2.0, 0.7, 2.5, 0.3
@@ -83,14 +85,24 @@ def add_ceilings(results: Results, timer: Timer) -> None:
         for name, kernel in kernels.items():
             value = kernel(timer)
             found[name] = round(statistics.mean((found.get(name, value), value)), 1)
-    x, y = (torch.randn(1024, 1024, device="cuda") for _ in range(2))
-    out = torch.empty_like(x)
-    for name, call in (
-        ("torch.add(x, y)", lambda: torch.add(x, y)),
-        ("torch.add(x, y, out=o)", lambda: torch.add(x, y, out=out)),
-    ):
+    for name, call in _additions().items():
         cost = host_microseconds(call, torch.cuda.synchronize)
         results.host[name] = round(min(results.host.get(name, cost), cost), 2)
+
+
+def _additions() -> dict[str, Callable[[], Any]]:
+    """Return the same addition by torch and by fuser, for their host costs."""
+    x, y, out = (torch.randn(1024, 1024, device="cuda") for _ in range(3))
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor(shape=[-1, -1], contiguity=[True, True]) for _ in range(2))
+        fd.add_output(fd.ops.add(a, b))
+    add = fd.compile([x, y])
+    return {
+        "torch.add(x, y)": lambda: torch.add(x, y),
+        "fuser's add(x, y)": lambda: add(x, y),
+        "torch.add(x, y, out=o)": lambda: torch.add(x, y, out=out),
+        "fuser's add(x, y, out=o)": lambda: add(x, y, out=out),
+    }
 
 
 def begin(results: Results, device: gpu.TorchDevice, peers: list[Peer], folder: Path) -> None:

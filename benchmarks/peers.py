@@ -76,9 +76,8 @@ def ours(case: Case, inputs: list[Any], folder: Path) -> Implementation:
 
     def make() -> Callable[[], Any]:
         begin_with_cache(folder)
-        fd = case.build()
-        run = fd.manual_execute if case.workload.manual else fd.execute
-        return lambda: run(inputs)
+        compiled = case.build().compile(manual=case.workload.manual)
+        return lambda: compiled(*inputs)
 
     return Implementation(OURS, make, compiles=True)
 

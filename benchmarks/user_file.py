@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from benchmarks.operations import count_operations
 from benchmarks.results import OURS
 from fuser import FusionDefinition
 from fuser.api.execute import bind, forget
-from fuser.api.listen import location_of
+from fuser.api.listen import listening, location_of
 from fuser.api.validate import compare, host_copy, tolerance
 from fuser.cli import show
 from fuser.cli.script import run_script
@@ -30,17 +29,14 @@ class Call:
     ----------
     file
         Name of the file, which names the fusions in it.
+    manual
+        Whether it runs by the schedule that was set by hand.
     """
 
     file: str
     fd: FusionDefinition
     inputs: tuple[Any, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def manual(self) -> bool:
-        """Whether it runs by the schedule that was set by hand."""
-        return bool(self.options.get("manual"))
+    manual: bool
 
     @property
     def family(self) -> str:
@@ -63,35 +59,36 @@ def calls_of(path: str) -> list[Call]:
     ValueError
         The file failed, which has been said on standard error, or executes no fusion.
     """
-    with _recorded(Path(path).name) as calls:
+    heard = _Calls(Path(path).name)
+    with listening(heard):
         outcome = run_script(path, [], show.console(stderr=True), verbose=False)
     if outcome.status:
         raise ValueError(f"{path}: ended with exit status {outcome.status}; needed 0")
-    if not calls:
+    if not heard.calls:
         raise ValueError(
             f"{path}: runs no fusion; needed an execute() or a call of a @fuse function"
         )
-    return list({(id(call.fd), call.manual, call.name): call for call in calls}.values())
+    return list({(id(call.fd), call.manual, call.name): call for call in heard.calls}.values())
 
 
-@contextmanager
-def _recorded(file: str) -> Generator[list[Call]]:
-    """Keep the inputs of every execution; listeners hear of sizes only."""
-    calls: list[Call] = []
-    original = FusionDefinition.execute
+class _Calls:
+    """A `fuser.api.listen.Listener` that keeps the inputs of every run, as they were before it."""
 
-    def execute(fd: FusionDefinition, inputs: Sequence[Any], **options: Any) -> list[Any]:
-        kept = tuple(map(copy_of, inputs))
-        outputs = original(fd, inputs, **options)
-        given = {key: value for key, value in options.items() if key == "manual"}
-        calls.append(Call(file, fd, kept, given))
-        return outputs
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.calls: list[Call] = []
 
-    FusionDefinition.execute = execute
-    try:
-        yield calls
-    finally:
-        FusionDefinition.execute = original
+    def called(self, fd: FusionDefinition, inputs: Sequence[Any], manual: bool) -> None:
+        self.calls.append(Call(self.file, fd, tuple(map(copy_of, inputs)), manual))
+
+    def building(self, fd: FusionDefinition, sizes: Any) -> Callable[[str, object], None]:
+        return lambda step, ir: None
+
+    def built(self, fd: FusionDefinition, program: Any, seconds: float) -> None:
+        pass
+
+    def ran(self, fd: FusionDefinition, program: Any, gpu: Any, seconds: float) -> None:
+        pass
 
 
 def job_on_gpu(call: Call, folder: Path) -> Job:
@@ -104,7 +101,8 @@ def job_on_gpu(call: Call, folder: Path) -> Job:
     def make() -> Callable[[], Any]:
         begin_with_cache(folder)
         forget(call.fd, call.manual)
-        return lambda: call.fd.execute(inputs, **call.options)
+        compiled = call.fd.compile(manual=call.manual)
+        return lambda: compiled(*inputs)
 
     return Job(
         call.name, call.family, "plain_map", inputs, [Implementation(OURS, make, compiles=True)],
@@ -126,7 +124,8 @@ def checker(call: Call) -> Callable[[tuple[Any, ...]], float]:
 
     def check(found: tuple[Any, ...]) -> float:
         if len(returned) < len(outputs):  # the inputs of `found` were written over before
-            found = tuple(call.fd.validate([copy_of(x) for x in call.inputs], **call.options))
+            copies = [copy_of(x) for x in call.inputs]
+            found = tuple(call.fd.validate(copies, manual=call.manual))
         worst = 0.0
         for index, (output, array) in enumerate(zip(returned, found, strict=True)):
             expected, got = precise[output.value], host_copy(array)

@@ -178,6 +178,8 @@ def bind_and_run(
 
     if not LISTENERS:
         return run()
+    for listener in LISTENERS:
+        listener.called(fd, inputs, manual)
     gpu = max((v.device_id for v in call.views.values()), default=0)
     return run_observed(fd, program, gpu if where == "cuda" else None, run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +31,10 @@ class Listener(Protocol):
 
     def built(self, fd: FusionDefinition, program: Program, seconds: float) -> None:
         """After a compilation to kernel IR."""
+        ...
+
+    def called(self, fd: FusionDefinition, inputs: Sequence[Any], manual: bool) -> None:
+        """Before a run, with the inputs as they were given."""
         ...
 
     def ran(self, fd: FusionDefinition, program: Program, gpu: int | None, seconds: float) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuser.api.definition import FusionDefinition
 from fuser.api.listen import title_of
@@ -69,6 +70,9 @@ class Recorder:
         """Complete the compilation of a record."""
         record = next(r for r in reversed(self.records) if r.fd is fd and r.program is None)
         record.program, record.build_seconds = program, seconds
+
+    def called(self, fd: FusionDefinition, inputs: Sequence[Any], manual: bool) -> None:
+        """Nothing: no inputs are kept."""
 
     def ran(self, fd: FusionDefinition, program: Program, gpu: int | None, seconds: float) -> None:
         """Add a run to the record of its program."""

@@ -163,6 +163,10 @@ class Diary:
         assert seconds > 0
         self.said.append(f"built {program.name}")
 
+    def called(self, fd, inputs, manual):
+        assert (inputs[0] is ARRAY, manual) == (True, False)
+        self.said.append("called")
+
     def ran(self, fd, program, gpu, seconds):
         assert seconds > 0
         self.said.append(f"ran on {gpu}")
@@ -176,7 +180,7 @@ def test_a_listener_hears_compilations_once_and_every_run():
     fd.execute([ARRAY], backend="interpret")
     assert [*dict.fromkeys(diary.said)][:4] == ["building", "fusion", "schedule", "nest"]
     assert diary.said.count("building") == 1
-    assert diary.said[-3:] == ["built fusion", "ran on None", "ran on None"]
+    assert diary.said[-5:] == ["built fusion", *["called", "ran on None"] * 2]
     assert listen.LISTENERS == []
 
 
