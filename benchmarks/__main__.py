@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> Results:
     results = Results(machine(options.commit))
     if not names and not files:
         results.not_yet = dict(NOT_YET)
-    with tempfile.TemporaryDirectory(prefix="fuser-benchmarks-") as caches:
+    with tempfile.TemporaryDirectory("", "fuser-benchmarks-", ignore_cleanup_errors=True) as caches:
         folder = Path(caches)
         if device_available():
             from benchmarks import on_gpu

@@ -131,13 +131,13 @@ def _checked(
         device.poison(outputs)
         del outputs  # the next call is given the poisoned memory
         outputs = as_tuple(call())
-        error = job.check(outputs)
+        relative = job.check(outputs)
         nbytes = sum(map(device.nbytes, (*job.inputs, *outputs)))
     except Exception as error:
         _refuse(job, implementation, error, outcome)
         return None
     row = Row(
-        job.name, implementation.name, job.family, error=error, bytes=nbytes,
+        job.name, implementation.name, job.family, error=relative, bytes=nbytes,
         operations=job.operations, ceiling=job.ceiling,
         cold_ms=round(cold_ms, 1) if implementation.compiles else None,
     )  # fmt: skip

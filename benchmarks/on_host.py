@@ -48,10 +48,7 @@ def steps(
 
     def one(item: Case | user_file.Call, number: int) -> Callable[[Results], None]:
         def run(results: Results) -> None:
-            try:
-                add(item, folder and folder / str(number), results)
-            except Exception as error:  # the other workloads go on
-                results.failures.append(f"{OURS}, {item.name}: {type(error).__name__}: {error}")
+            add(item, folder and folder / str(number), results)
 
         return run
 
@@ -60,7 +57,7 @@ def steps(
         if folder is not None:
             compile_ms(first.build, _untouched(first.inputs), False, folder / "first")
 
-    items = [*cases, *calls]
+    items: list[Case | user_file.Call] = [*cases, *calls]
     return [
         Step("imports", SECONDS, begin),
         *(Step(item.name, SECONDS, one(item, n)) for n, item in enumerate(items)),

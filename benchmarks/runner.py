@@ -38,7 +38,7 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], results: Results, console: Console | None = None) -> Results:
-    """Run the steps, in order; Ctrl-C ends the run, not what it has found."""
+    """Run the steps, in order; neither Ctrl-C nor a step that fails loses what was found."""
     out = console or Console(stderr=True)
     done = 0
     with _progress(out) as progress:
@@ -48,7 +48,7 @@ def run_steps(steps: Sequence[Step], results: Results, console: Console | None =
                 progress.update(task, description=step.text)
                 if not out.is_terminal:
                     out.print(f"[{done + 1}/{len(steps)}] {step.text}", highlight=False)
-                step.run(results)
+                _run(step, results)
                 progress.advance(task, step.seconds)
                 done += 1
         except KeyboardInterrupt:
@@ -57,6 +57,14 @@ def run_steps(steps: Sequence[Step], results: Results, console: Console | None =
     for row in (*results.rows, *results.sweeps):
         row.bound_by(results.ceilings)
     return results
+
+
+def _run(step: Step, results: Results) -> None:
+    """Run a step; if it fails, that is a result, and the others go on."""
+    try:
+        step.run(results)
+    except Exception as error:
+        results.failures.append(f"{step.text}: {type(error).__name__}: {error}")
 
 
 def keep(outcome: Outcome, rows: list[Any], results: Results) -> None:

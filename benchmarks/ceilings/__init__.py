@@ -48,7 +48,7 @@ def fma_peak(timer: Timer) -> float:
     ms = timer.milliseconds(lambda: record.launch((blocks, 1, 1), (threads, 1, 1), values, stream))
     if not (out == 2.0 * FMA_CHAINS).all():  # where x = x / 2 + 1 ends, in floats exactly
         raise RuntimeError("ceiling fma_peak: wrong result; 32 was needed everywhere")
-    flops = 2 * out.numel() * FMA_TRIPS * FMA_CHAINS * FMA_UNROLLED
+    flops = 2 * blocks * threads * FMA_TRIPS * FMA_CHAINS * FMA_UNROLLED
     return flops / ms / 1e9
 
 

@@ -192,6 +192,20 @@ def test_an_interrupted_run_keeps_what_it_found():
     assert results.left_out == ["interrupted before: second, third"]
 
 
+def test_a_step_that_fails_is_a_failure_and_the_others_go_on():
+    def add(results):
+        results.rows.append(Row("double 8x8", OURS))
+
+    def fail(results):
+        raise MemoryError("no room")
+
+    steps = [Step("first", 1.0, fail), Step("second", 1.0, add)]
+    results = run_steps(steps, Results({}), Console(file=io.StringIO()))
+    assert results.failures == ["first: MemoryError: no room"]
+    assert len(results.rows) == 1
+    assert "FAILED: first: MemoryError: no room" in table.text(results).splitlines()
+
+
 def test_a_terminal_is_shown_the_time_that_is_left():
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120)
