@@ -11,6 +11,7 @@ from rich.text import Text
 from fuser.cli import pictures, show
 from fuser.cli.check_matrix import run_matrix
 from fuser.cli.command import Command
+from fuser.cli.progress import Progress, seconds
 from fuser.cli.recorder import Record
 from fuser.cli.script import complain, run_script
 from fuser.core.errors import OptionError
@@ -33,6 +34,10 @@ def configure(part: ArgumentParser) -> None:
         "--timeline", metavar="OUT",
         help="draw how the first wrong pipeline goes wrong: an .svg, or a .png by matplotlib",
     )  # fmt: skip
+    part.add_argument(
+        "--limit", metavar="SECONDS", type=seconds,
+        help="stop checking after so long, and say what was proved and what was not",
+    )  # fmt: skip
     part.add_argument("file", metavar="FILE.py", nargs="?")
     part.set_defaults(arguments=[])
 
@@ -42,6 +47,8 @@ def execute(args: Namespace) -> int:
     err = show.console(stderr=True)
     if args.family is not None and not args.matrix:
         return complain(err, "check", "--family chooses of the matrix; needed --matrix, too")
+    if args.matrix and args.limit is not None:
+        return complain(err, "check", "--limit is about FILE.py; of the matrix, --family chooses")
     if args.matrix:
         status = run_matrix(lambda family: (args.family or "") in family.name)
         if status is None:
@@ -56,8 +63,9 @@ def execute(args: Namespace) -> int:
     if args.file is None:
         return complain(err, "check", "needs FILE.py or --matrix")
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
-    out = show.console()
-    verdicts = [v for record in outcome.recorder.records for v in judge(out, record)]
+    out, progress = show.console(), Progress(err, args.limit)
+    verdicts = [v for record in outcome.recorder.records for v in judge(out, record, progress)]
+    conclude(out, verdicts, args.limit)
     if outcome.status == 0 and not outcome.recorder.records:
         return complain(
             err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
@@ -68,15 +76,28 @@ def execute(args: Namespace) -> int:
     return status
 
 
-def judge(out: Console, record: Record) -> list[Verdict]:
+def judge(out: Console, record: Record, progress: Progress) -> list[Verdict]:
     """Print the verdict of every kernel of a fusion; return them."""
     if record.program is None:
         return []
     show.heading(out, record.trace.title)
-    verdicts = [check(kernel) for kernel in record.program.kernels]
-    for verdict in verdicts:
-        report(out, verdict)
+    verdicts = list[Verdict]()
+    for kernel in record.program.kernels:
+        with progress.about(kernel.name):
+            verdicts.append(check(kernel, go_on=progress))
+        report(out, verdicts[-1])
     return verdicts
+
+
+def conclude(out: Console, verdicts: list[Verdict], limit: float | None) -> None:
+    """Say what was left when time was up."""
+    left = [v.kernel for v in verdicts if v.reach == "stopped"]
+    if not left:
+        return
+    out.print()
+    decided = f"{len(verdicts) - len(left)} of {show.plural(len(verdicts), 'kernel')} decided"
+    line = f"--limit {limit:g} is over: {decided}, not {', '.join(left)}"
+    out.print(line, markup=False, soft_wrap=True)
 
 
 def report(out: Console, verdict: Verdict) -> None:
@@ -107,6 +128,9 @@ def sentence(verdict: Verdict) -> str:
         case "wrong":
             at = f" with N = {trips}" if trips else ""
             return f"wrong{at}, found after {states}"
+        case "stopped":
+            so_far = f"up to N = {trips} nothing is wrong" if trips else "nothing was wrong so far"
+            return f"not decided: stopped after {states}; {so_far}"
         case "unknown":
             return f"cannot be checked, after {states}"
 

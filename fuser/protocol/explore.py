@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fuser.protocol.errors import Violation
 from fuser.protocol.fold import Folding
@@ -13,6 +15,15 @@ from fuser.protocol.rules import check_end, finished, successors
 from fuser.protocol.state import Event, State
 
 MOST_STATES = 400_000
+ASK_STATES = 256
+"""After so many states, and before the first one, an exploration asks whether it may go on."""
+GoOn: TypeAlias = Callable[[int], bool]
+"""Told how many states have been explored; whether to go on."""
+
+
+def for_ever(_: int) -> bool:
+    """Never stop an exploration."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +52,18 @@ class Explored:
     ----------
     complete
         Whether no state is left to explore.
+    stopped
+        Whether `go_on` said no.
     """
 
     states: int
     fault: Fault | None
     complete: bool
+    stopped: bool = False
 
 
-def explore(model: Model, most: int = MOST_STATES) -> Explored:
-    """Explore every state of a model; stop at the first fault, or at `most` states."""
+def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Explored:
+    """Explore every state of a model; stop at the first fault, at `most` states, or when told."""
     machine, folding = Machine(model), Folding(model)
     parents: dict[State, tuple[State | None, Event | None]] = {}
     queue = deque[State]()
@@ -62,9 +76,12 @@ def explore(model: Model, most: int = MOST_STATES) -> Explored:
         if begin not in parents:
             parents[begin] = None, None
             queue.append(begin)
+    done = 0
     while queue:
-        if len(parents) > most:
-            return Explored(len(parents), None, False)
+        given_up = _given_up(len(parents), done, most, go_on)
+        if given_up is not None:
+            return given_up
+        done += 1
         state = queue.popleft()
         moved = False
         try:
@@ -79,6 +96,15 @@ def explore(model: Model, most: int = MOST_STATES) -> Explored:
         except Violation as wrong:
             return Explored(len(parents), _fault(wrong, state, parents), True)
     return Explored(len(parents), None, True)
+
+
+def _given_up(states: int, done: int, most: int, go_on: GoOn) -> Explored | None:
+    """Return the outcome where no more states than `done` shall be explored."""
+    if states > most:
+        return Explored(states, None, False)
+    if done % ASK_STATES == 0 and not go_on(states):
+        return Explored(states, None, False, True)
+    return None
 
 
 def _stuck(machine: Machine, state: State) -> None:

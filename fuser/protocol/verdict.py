@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeAlias
 
 from fuser.kir.core import Kernel
 from fuser.protocol.errors import Undecided, Unsupported
-from fuser.protocol.explore import MOST_STATES, Explored, Fault, explore
+from fuser.protocol.explore import MOST_STATES, Explored, Fault, GoOn, explore, for_ever
 from fuser.protocol.model import Analysis, Model, analyse, exact_model, meets_each_time, open_model
 from fuser.protocol.model import residues as residues_of
 
-Reach: TypeAlias = Literal["proved", "explored", "wrong", "unknown", "no pipeline"]
+Reach: TypeAlias = Literal["proved", "explored", "wrong", "unknown", "stopped", "no pipeline"]
 
 FEW_TRIPS = 6
 FEW_OUTER_TRIPS = 3
@@ -32,7 +32,7 @@ class Verdict:
     states
         Explored in all.
     trips
-        Explored up to so many, or with so many it is wrong.
+        Explored up to so many, or with so many it is wrong; none where no exploration was complete.
     model, fault
         What is wrong, in a model with exact trip counts where there is one.
     note
@@ -54,10 +54,17 @@ class Verdict:
         return self.reach in ("proved", "explored", "no pipeline")
 
 
-def check(kernel: Kernel, most: int = MOST_STATES) -> Verdict:
+def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Verdict:
     """Prove the pipeline of a kernel for every number of trips, or find what is wrong with it.
 
     Where the proof has no rule for something, all small numbers of trips are explored instead.
+
+    Parameters
+    ----------
+    most
+        States of one exploration; a proof that takes more is given up for small numbers of trips.
+    go_on
+        Told now and then how many states have been explored; no more are, where it says no.
     """
     try:
         analysis = analyse(kernel)
@@ -67,27 +74,37 @@ def check(kernel: Kernel, most: int = MOST_STATES) -> Verdict:
         return Verdict(kernel.name, "no pipeline")
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
     try:
-        outcome, model = prove(analysis, most)
+        outcome, model = prove(analysis, most, go_on)
     except (Unsupported, Undecided) as reason:
-        return explore_few(analysis, str(reason), most)
+        return explore_few(analysis, str(reason), most, go_on)
     if outcome.fault is not None:
-        return story_of(analysis, outcome, model, most)
+        return story_of(analysis, outcome, model, most, go_on)
+    if outcome.stopped:
+        note = "time was up before all states of the proof were explored"
+        return Verdict(kernel.name, "stopped", outcome.states, rings=rings, note=note)
     if not outcome.complete:
-        return explore_few(analysis, f"more than {most} states", most)
+        return explore_few(analysis, f"more than {most} states", most, go_on)
     return Verdict(kernel.name, "proved", outcome.states, rings=rings)
 
 
-def prove(analysis: Analysis, most: int = MOST_STATES) -> tuple[Explored, Model]:
+def prove(
+    analysis: Analysis, most: int = MOST_STATES, go_on: GoOn = for_ever
+) -> tuple[Explored, Model]:
     """Explore with unknown trip counts; return the sum of all cases, or the first fault."""
     states = 0
     model: Model | None = None
     for model in _cases(analysis):
-        outcome = explore(model, most)
+        outcome = explore(model, most, _beyond(states, go_on))
         states += outcome.states
         if outcome.fault is not None or not outcome.complete:
-            return Explored(states, outcome.fault, outcome.complete), model
+            return replace(outcome, states=states), model
     assert model is not None
     return Explored(states, None, True), model
+
+
+def _beyond(states: int, go_on: GoOn) -> GoOn:
+    """Return `go_on` for an exploration before which there were `states` already."""
+    return lambda more: go_on(states + more)
 
 
 def _cases(analysis: Analysis) -> Iterator[Model]:
@@ -110,7 +127,9 @@ def few_trips(analysis: Analysis) -> Iterator[tuple[int, ...]]:
     yield from sorted(product(*ranges, range(widest + 1)), key=sum)
 
 
-def explore_few(analysis: Analysis, note: str, most: int = MOST_STATES) -> Verdict:
+def explore_few(
+    analysis: Analysis, note: str, most: int = MOST_STATES, go_on: GoOn = for_ever
+) -> Verdict:
     """Explore all small trip counts, with a last tile that is whole and one that is cut short."""
     name, states, reached = analysis.kernel.name, 0, tuple[int, ...]()
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
@@ -118,22 +137,29 @@ def explore_few(analysis: Analysis, note: str, most: int = MOST_STATES) -> Verdi
         for cut in (0, LAST_TILE_CUT) if all(trips) and analysis.sizes else (0,):
             try:
                 model = exact_model(analysis, trips, cut)
-                outcome = explore(model, most)
+                outcome = explore(model, most, _beyond(states, go_on))
             except (Unsupported, Undecided) as reason:
                 return Verdict(name, "unknown", states, rings=rings, note=str(reason))
             states += outcome.states
             if outcome.fault is not None:
                 return Verdict(name, "wrong", states, trips, rings, model, outcome.fault, note)
+            if outcome.stopped:
+                return Verdict(name, "stopped", states, reached, rings, note=note)
             if not outcome.complete:
                 return Verdict(name, "unknown", states, trips, rings, note=f"{states} states")
             reached = trips
     return Verdict(name, "explored", states, reached, rings, note=note)
 
 
-def story_of(analysis: Analysis, proof: Explored, model: Model, most: int) -> Verdict:
-    """Find the fewest trips that go wrong, so that the story has true numbers."""
+def story_of(
+    analysis: Analysis, proof: Explored, model: Model, most: int, go_on: GoOn = for_ever
+) -> Verdict:
+    """Find the fewest trips that go wrong, so that the story has true numbers.
+
+    Where none are found, or not in time, it is the story of the proof, about any number of trips.
+    """
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
-    found = explore_few(analysis, "", most)
+    found = explore_few(analysis, "", most, go_on)
     if found.fault is not None:
         return found
     return Verdict(

@@ -12,6 +12,7 @@ from fuser.core.errors import ProtocolError
 from fuser.interp.checked import Warps
 from fuser.kir.stmts import (
     ClusterSync,
+    CpAsyncWait,
     DeclareRegisters,
     DeclareScalar,
     For,
@@ -25,11 +26,11 @@ from fuser.kir.stmts import (
 from fuser.sim.agent import Agent, Wait
 from fuser.sim.copies import Flight
 from fuser.sim.races import deadlock
-from fuser.timeline.watch import PROTOCOL, SETUP, WAITS, Watch
+from fuser.timeline.watch import PROTOCOL, SETUP, STORE_WAITS, WAITS, Watch
 
 FREE = (
-    ClusterSync, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles, SyncThreads,
-    SyncWarp, *WAITS,
+    ClusterSync, CpAsyncWait, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles,
+    SyncThreads, SyncWarp, *STORE_WAITS, *WAITS,
 )  # fmt: skip
 """Statements that take no time of their own."""
 

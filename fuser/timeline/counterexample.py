@@ -168,7 +168,8 @@ class _Story:
         step = event.step
         assert step is not None
         passed = f"sees {self.short(step.cell)}" if step.kind in WAITS else ""
-        words = {"sync": "barrier", "pass": "next"}.get(step.kind, step.kind)
+        named = {"sync": "barrier", "pass": "next", "wait_read": "stores read", "show": "fence"}
+        words = named.get(step.kind, step.kind)
         return Span(at, at + 1, "event", None, passed or words)
 
     def waiting(self, agent: Agent) -> str:

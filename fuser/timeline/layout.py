@@ -42,6 +42,12 @@ WARPS = {
     "compute": Look("#007a5a", "#ffffff", "computes", "", "#00523c"),
     "wait full": Look("#ffffff", "#06283f", "waits for a full stage", "#a9d6f2", "#56b4e9"),
     "wait empty": Look("#ffffff", "#5a2300", "waits for a free stage", "#f0b48f", "#d55e00"),
+    "wait store": Look(
+        "#ffffff", "#4b1d3f", "waits for its stores", "#e3b3d0", "#cc79a7", numbered=False
+    ),
+    "wait copy": Look(
+        "#ffffff", "#4a3200", "waits for its copies", "#f3cf85", "#c98500", numbered=False
+    ),
     "meet": Look("#ffffff", DIM, "waits for other warps", "#d0d3d8", "#9aa0a8", numbered=False),
     "other": Look("#dccbe6", "#3a2149", "other work", "", "#a98bbd", numbered=False),
     "event": Look("#f2f3f5", "#1f2328", "step", "", "#8a9099", numbered=False),

@@ -10,7 +10,15 @@ from fuser.kir.core import Ring
 
 StageState: TypeAlias = Literal["free", "filling", "full", "reading"]
 Activity: TypeAlias = Literal[
-    "issue", "compute", "wait full", "wait empty", "meet", "other", "event"
+    "issue",
+    "compute",
+    "wait full",
+    "wait empty",
+    "wait store",
+    "wait copy",
+    "meet",
+    "other",
+    "event",
 ]
 STAGE_STATES: tuple[StageState, ...] = ("filling", "full", "reading", "free")
 

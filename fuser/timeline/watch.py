@@ -14,8 +14,11 @@ from typing import Any
 from fuser.kir.core import Kernel, Ring, walk_stmts
 from fuser.kir.stmts import (
     BulkLoad,
+    BulkWait,
+    BulkWaitRead,
     CpAsync,
     CpAsyncArrive,
+    CpAsyncWait,
     For,
     MbarrierArrive,
     MbarrierArriveExpectTx,
@@ -36,6 +39,7 @@ from fuser.sim.proxy import Actor
 from fuser.timeline.timeline import Span, joined
 
 WAITS = (MbarrierWait, MbarrierWaitToken)
+STORE_WAITS = (BulkWaitRead, BulkWait)
 ARRIVALS = (
     CpAsyncArrive, MbarrierArrive, MbarrierArriveExpectTx, MbarrierArriveRemote,
     MbarrierArriveToken,
@@ -299,6 +303,10 @@ class Watch:
 
 def waiting_for(stmt: object, full: dict[str, RingLog], empty: dict[str, RingLog]) -> str:
     """Return the activity of a warp that waits at `stmt`."""
+    if isinstance(stmt, STORE_WAITS):
+        return "wait store"
+    if isinstance(stmt, CpAsyncWait):
+        return "wait copy"
     name = stmt.barrier if isinstance(stmt, WAITS) else ""
     return "wait full" if name in full else "wait empty" if name in empty else "meet"
 

@@ -131,7 +131,7 @@ def test_check_writes_the_picture_of_what_is_wrong(file, tmp_path, capsys, monke
     assert not out.exists()
     assert "nothing is wrong" in capsys.readouterr().out
     mutant = found("parity", "release dropped")
-    monkeypatch.setattr(command, "check", lambda _: check(mutant.kernel))
+    monkeypatch.setattr(command, "check", lambda _, go_on: check(mutant.kernel, go_on=go_on))
     assert main(["check", str(file), "--timeline", str(out)]) == 1
     assert "deadlock: nobody can go on" in out.read_text()
     assert f"wrote {out}" in capsys.readouterr().out

@@ -1,14 +1,26 @@
 """``python -m fuser check`` says what was reached, and its exit status says whether all is well."""
 
 from dataclasses import replace
+from io import StringIO
 
+import numpy as np
 import pytest
+from rich.console import Console
+from role_fusions import kernel_of
 
+from fuser.cli import pipelines
 from fuser.cli.check_matrix import families, judge
 from fuser.cli.harmless import TILE, TURN, Harmless
 from fuser.cli.main import main
+from fuser.cli.progress import Progress
+from fuser.protocol.explore import ASK_STATES
+from fuser.protocol.verdict import check
+from fuser.schedule.circular import WarpSpecialized
+from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
 pytestmark = pytest.mark.protocol
+
+BLOCK_Y = ParallelType.block_y
 
 SCRIPT = """
 import numpy as np
@@ -33,6 +45,73 @@ def test_a_script_gets_a_verdict_per_kernel(tmp_path, capsys):
     assert "proved for all N, in " in out
     assert "rings: x_cache (2 stages)" in out
     assert "has no pipeline" in out
+
+
+def test_a_limit_says_what_was_decided_and_what_was_not(tmp_path, capsys):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    assert main(["check", "--limit", "1e-9", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert "not decided: stopped after 1 state; nothing was wrong so far" in out
+    assert "not proved: time was up before all states of the proof were explored" in out
+    assert "has no pipeline" in out
+    assert "--limit 1e-09 is over: 1 of 2 kernels decided, not fusion" in out
+    assert "checking" not in err  # no terminal
+    assert main(["check", "--limit", "1000", str(file)]) == 0
+    assert "proved for all N" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+def test_a_limit_is_a_number_of_seconds(value, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "--limit", value, "script.py"])
+    assert stopped.value.code == 2
+    assert f"'{value}'; needed a number of seconds above 0" in capsys.readouterr().err
+    assert main(["check", "--matrix", "--limit", "1"]) == 2
+    assert "--limit is about FILE.py" in capsys.readouterr().err
+
+
+def kernel_of_stores(stages):
+    return named("stores out of tiles, specialised, bulk").kernel(stages, stages - 1)
+
+
+def test_an_exploration_asks_before_it_begins_and_every_few_states():
+    asked = []
+    verdict = check(kernel_of_stores(2), go_on=lambda states: asked.append(states) is None)
+    assert verdict.reach == "proved"
+    assert asked[0] == 1
+    assert len(asked) >= verdict.states // ASK_STATES
+    assert asked == sorted(asked)
+    stopped = check(kernel_of_stores(2), go_on=lambda states: states < asked[2])
+    assert (stopped.reach, stopped.states, stopped.ok) == ("stopped", asked[2], False)
+
+
+def test_what_was_explored_before_time_was_up_is_said():
+    """A ring of any number of trips in each round of a group: explored, not proved."""
+    fd = pipelines.ring_groups(LoadStoreOpType.tma, 2, 1, WarpSpecialized(BLOCK_Y, None, 3), -1)
+    kernel = kernel_of(fd, [np.zeros((64, 64), "f4")])
+    begun = check(kernel, go_on=lambda states: states < 500)
+    assert begun.reach == "stopped"
+    assert 0 < sum(begun.trips) < 6
+    assert "unknown number of trips in each round" in begun.note
+
+
+def test_the_progress_line_is_for_terminals():
+    clock = iter(range(0, 1000, 10))
+    out = Console(force_terminal=True, width=100, record=True, file=StringIO())
+    progress = Progress(out, 25, lambda: next(clock))
+    with progress.about("fusion"):
+        assert progress(300)
+        shown = str(progress.status.status)
+        assert progress(600)
+        assert not progress(900)
+    assert shown == "checking fusion: 300 states, 10 of 25 s"
+    assert "checking" in out.file.getvalue()
+    dumb = Console(force_terminal=False, file=StringIO())
+    quiet = Progress(dumb)
+    with quiet.about("fusion"):
+        assert quiet(300)
+    assert dumb.file.getvalue() == ""
 
 
 def test_bad_input_has_status_2(tmp_path, capsys):

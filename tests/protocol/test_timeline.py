@@ -14,9 +14,9 @@ import pytest
 from rings import families
 
 from fuser import LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
-from fuser.api.execute import bind
+from fuser.api.execute import bind, program_of
 from fuser.api.manual import build_manual
-from fuser.cli.pipelines import ring_map, ring_rows, ring_sum
+from fuser.cli.pipelines import ring_copy, ring_map, ring_rows, ring_store, ring_sum
 from fuser.core.errors import BackendError, InputError, OptionError
 from fuser.protocol.mutants import mutants
 from fuser.timeline import png
@@ -188,6 +188,22 @@ def test_consumer_groups_use_trips_of_their_own(turns):
     assert first | second == set(range(ring.trips))
     for trip in range(ring.trips):
         life(ring, trip)
+
+
+@pytest.mark.parametrize("build", [ring_store, ring_copy])
+def test_a_wait_for_stores_has_a_name(build):
+    fd = build(TMA, 3, 2, Pipelined())
+    call = bind(fd, [np.zeros(TILE * 6, "f4")], True)  # whole tiles, so that the engine stores
+    (kernel,) = program_of(fd, call, True).kernels
+    t = record(kernel, call.env, copy=60.0)
+    assert t.fault == ()
+    waits = [(row.name, s) for row in t.warps for s in row.spans if s.what == "wait store"]
+    assert {name for name, _ in waits} == {"warp 0"}, "the thread that stores waits, nobody else"
+    assert all(span.stop > span.start and span.trip is None for _, span in waits)
+    assert waits
+    others = [s for row in t.warps[1:] for s in row.spans if s.what == "meet"]
+    assert others, "the other warps wait for the one that does"
+    assert "waits for its stores" in to_svg(draw(t))
 
 
 def test_sizes_are_cut_to_few_trips():
