@@ -301,12 +301,7 @@ def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
             a = evaluate(lhs, env)
             if op in ("and", "or") and isinstance(a, int) and bool(a) == (op == "or"):
                 return int(bool(a))
-            b = evaluate(rhs, env)
-            if isinstance(a, int) and isinstance(b, int):
-                return _FOLD[op](a, b)
-            if op in ("+", "-", "*", "/", "%", "^"):
-                a, b = _widen(a), _widen(b)
-            return _VECTOR[op](a, b)
+            return combine(op)(a, evaluate(rhs, env))
         case Select(cond, if_true, if_false):
             c = evaluate(cond, env)
             if np.ndim(c) == 0:
@@ -316,9 +311,39 @@ def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
             assert_never(e)
 
 
+def combine(op: BinOpKind) -> Callable[[Any, Any], Any]:
+    """Return what computes ``a op b`` of ints and NumPy integer arrays."""
+    return _COMBINE[op]
+
+
+def _combining(op: BinOpKind) -> Callable[[Any, Any], Any]:
+    fold, vector = _FOLD[op], _VECTOR[op]
+
+    def arithmetic(a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return fold(a, b)
+        return vector(_widen(a), _widen(b))
+
+    def logic(a: Any, b: Any) -> Any:
+        if isinstance(a, int) and bool(a) == (op == "or"):
+            return int(bool(a))
+        return comparison(a, b)
+
+    def comparison(a: Any, b: Any) -> Any:
+        return fold(a, b) if isinstance(a, int) and isinstance(b, int) else vector(a, b)
+
+    if op in ("+", "-", "*", "/", "%", "^"):
+        return arithmetic
+    return logic if op in ("and", "or") else comparison
+
+
+_COMBINE = {op: _combining(op) for op in _FOLD}
+_BOOL = np.dtype(np.bool_)
+
+
 def _widen(value: Any) -> Any:
     """Make integers of NumPy bools: their ``+`` is ``or``, and they have no ``-``."""
-    return value.astype(np.int64) if getattr(value, "dtype", None) == np.bool_ else value
+    return value.astype(np.int64) if getattr(value, "dtype", None) is _BOOL else value
 
 
 def children(e: Expr) -> tuple[Expr, ...]:

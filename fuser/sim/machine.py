@@ -16,7 +16,7 @@ from fuser.core.errors import ProtocolError
 from fuser.core.expr import Expr
 from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
 from fuser.sim.copies import Flight, Groups, TensorMap
-from fuser.sim.indexing import check_int32, evaluate_index
+from fuser.sim.indexing import Int32OverflowError, evaluate_checked, evaluate_index
 from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
 from fuser.sim.phases import Knowledge, Mbarriers
 from fuser.sim.proxy import Actor as CopyActor
@@ -116,9 +116,12 @@ class Machine:
 
     def index(self, agent: Agent, e: Expr) -> Any:
         """Evaluate an index expression for the lanes of `agent`."""
-        if self.narrow_index:
-            check_int32(e, agent.env, agent.active(), self.where(agent))
-        return evaluate_index(e, agent.env)
+        if not self.narrow_index:
+            return evaluate_index(e, agent.env)
+        try:
+            return evaluate_checked(e, agent.env, agent.mask)
+        except Int32OverflowError as error:
+            raise ProtocolError(f"{self.where(agent)}: {error}") from error
 
     def where(self, agent: Agent) -> str:
         """Return kernel and statement for an error text."""
