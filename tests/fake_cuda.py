@@ -49,7 +49,7 @@ class FakeDriver:
     """The driver calls of the runtime, recording launches and frees."""
 
     CUdevice_attribute = CUfunction_attribute = CUpointer_attribute = CUmemorytype = _Names()
-    CUlaunchAttributeID = CUstreamCaptureStatus = _Names()
+    CUlaunchAttributeID = CUstreamCaptureStatus = CUstreamCaptureMode = _Names()
     CUlaunchAttribute = LaunchAttribute
     CUlaunchConfig = LaunchConfig
     CUDA_MEMCPY2D = Memcpy2D
@@ -64,6 +64,8 @@ class FakeDriver:
         self.failing: dict[str, int] = {}  # call -> error code
         self.context = 0
         self.capturing: set[int] = set()
+        self.capture_mode = "GLOBAL"
+        self.unsafe_calls: list[tuple[str, str]] = []  # refused while a graph is captured, and mode
         self.devices = 2
 
     def _code(self, call: str) -> int:
@@ -112,6 +114,7 @@ class FakeDriver:
         return (0,)
 
     def cuModuleLoadData(self, image: bytes) -> tuple[int, bytes]:
+        self.unsafe_calls.append(("cuModuleLoadData", self.capture_mode))
         return self._code("cuModuleLoadData"), image
 
     def cuModuleGetFunction(self, image: bytes, name: bytes) -> tuple[int, str]:
@@ -159,9 +162,11 @@ class FakeDriver:
         return (0,)
 
     def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:
+        self.unsafe_calls.append(("cuMemAlloc", self.capture_mode))
         return self.cuMemAllocAsync(nbytes, 0)
 
     def cuMemFree(self, pointer: int) -> tuple[int]:
+        self.unsafe_calls.append(("cuMemFree", self.capture_mode))
         return self.cuMemFreeAsync(pointer, 0)
 
     def cuMemcpyHtoDAsync(self, dst: int, src: int, nbytes: int, _: int) -> tuple[int]:
@@ -186,6 +191,10 @@ class FakeDriver:
     def cuStreamIsCapturing(self, stream: int) -> tuple[int, str]:
         status = "ACTIVE" if stream in self.capturing else "NONE"
         return 0, f"CU_STREAM_CAPTURE_STATUS_{status}"
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: str) -> tuple[int, str]:
+        before, self.capture_mode = self.capture_mode, mode.rpartition("_")[2]
+        return 0, before
 
     def cuCtxSynchronize(self) -> tuple[int]:
         return (self._code("cuCtxSynchronize"),)

@@ -34,9 +34,15 @@ class DType:
 
 
 class Tensor:
-    """A NumPy array that is said to lie on a GPU."""
+    """A NumPy array that is said to lie on a GPU.
 
-    asked = 0  # how often any tensor was asked for its strides: bound anew, or known
+    Attributes
+    ----------
+    asked
+        How often any tensor was asked for its strides: guards do not ask.
+    """
+
+    asked = 0
 
     def __init__(self, array: np.ndarray, index: int = 0, neg: bool = False) -> None:
         self.array, self.neg = array, neg
@@ -48,6 +54,11 @@ class Tensor:
         return self.array.shape
 
     def stride(self) -> tuple[int, ...]:
+        Tensor.asked += 1
+        return self.strides
+
+    @property
+    def strides(self) -> tuple[int, ...]:
         return tuple(s // self.array.itemsize for s in self.array.strides)
 
     def element_size(self) -> int:
@@ -75,14 +86,40 @@ def aligned(shape: Any, dtype: Any = np.float32, at: int = 0) -> np.ndarray:
     return raw[start : start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
 
 
+class TensorGuards:
+    """Whether tensors are like others; torch's compares more."""
+
+    inference = False  # the state of torch, which its guards compare too
+
+    def __init__(self, *tensors: Tensor, dynamic_dims_sizes: Any, dynamic_dims_strides: Any):
+        known = zip(tensors, dynamic_dims_sizes, dynamic_dims_strides, strict=True)
+        self.known = [(t.dtype, t.device, tuple(n), tuple(s)) for t, n, s in known]
+        self.inference = TensorGuards.inference
+
+    def check(self, *tensors: Tensor) -> bool:
+        if len(tensors) != len(self.known):
+            raise TypeError("wrong length")
+        return self.inference is TensorGuards.inference and all(
+            type(t) is Tensor and not t.neg and (t.dtype, t.device, t.shape, t.strides) == known
+            for t, known in zip(tensors, self.known, strict=True)
+        )
+
+
 class FakeTorch(ModuleType):
     """The module, with a current stream per device."""
+
+    __version__ = "2.11.0+cu130"
 
     def __init__(self) -> None:
         super().__init__("torch")
         self.Tensor, self.streams = Tensor, [0, 0]
+        self.nn = SimpleNamespace(Parameter=Tensor)
         self.made: list[str] = []
-        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.streams[index])
+        guards = SimpleNamespace(TensorGuards=TensorGuards)
+        self._C = SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda index: self.streams[index],
+            _dynamo=SimpleNamespace(guards=guards),
+        )
         self.cuda = SimpleNamespace(
             stream=self._on, ExternalStream=lambda handle, device: (handle, device),
             default_stream=lambda device: (0, device),

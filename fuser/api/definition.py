@@ -262,13 +262,13 @@ class FusionDefinition(Builder):
         manual
             Use the schedule set by hand.
         """
-        from fuser.api.compiled import CompiledFusion
+        from fuser.api.compiled import function_of
+        from fuser.api.execute import compile_for
 
         self.closed = True
-        compiled = CompiledFusion(self, manual)
         if inputs is not None:
-            compiled.prepare(inputs)
-        return compiled
+            compile_for(self, inputs, manual)
+        return function_of(self, manual)
 
     def manual_execute(self, inputs: Sequence[Any], **options: Any) -> list[Any]:
         """Run the fusion under the schedule set by hand."""

@@ -88,7 +88,8 @@ _COMPILED_BY_HAND: WeakKeyDictionary[FusionDefinition, Compiled] = WeakKeyDictio
 
 def compiled_of(fd: FusionDefinition, manual: bool = False) -> Compiled:
     """Return the compiled programs of a definition, of its automatic or its manual schedule."""
-    return (_COMPILED_BY_HAND if manual else _COMPILED).setdefault(fd, Compiled())
+    known = _COMPILED_BY_HAND if manual else _COMPILED
+    return known.get(fd) or known.setdefault(fd, Compiled())
 
 
 def forget(fd: FusionDefinition, manual: bool = False) -> None:
@@ -297,9 +298,7 @@ def binary_of(compiled: Compiled, program: Program, cls: ShapeClass) -> CudaProg
         return binary
 
 
-def compile_for(
-    fd: FusionDefinition, compiled: Compiled, inputs: Sequence[Any], manual: bool
-) -> None:
+def compile_for(fd: FusionDefinition, inputs: Sequence[Any], manual: bool) -> None:
     """Compile and load the kernels of the class of `inputs`, and run nothing."""
     call = bind(fd, inputs, manual)
     where = choose_backend(None, list(call.views.values()), None)
@@ -308,6 +307,6 @@ def compile_for(
         return
     first = next(iter(call.views.values()), None)
     device_id = first.device_id if first else 0
-    binary = binary_of(compiled, program, call.cls)
+    binary = binary_of(compiled_of(fd, manual), program, call.cls)
     with on_device(device_id):
         binary.bind(call.env, tuple(call.views), device_id)

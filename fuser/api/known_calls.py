@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fuser.api.tensor import Scalar, Tensor, Vector
 from fuser.runtime.memory import span_elems
-from fuser.runtime.torch_call import Signature, TorchCall, signature_of
+from fuser.runtime.torch_call import Guard, Signature, TorchCall, guard_of, never, signature_of
 
 if TYPE_CHECKING:
     from fuser.api.definition import FusionDefinition
@@ -46,6 +46,8 @@ class Known:
         By the remainders of all addresses.
     latest
         The addresses and the call that were looked up last.
+    guard
+        A fast test that such tensors pass, as a rule.
     """
 
     signatures: tuple[Signature, ...]
@@ -55,13 +57,16 @@ class Known:
     calls: dict[tuple[int, ...], TorchCall] = field(
         default_factory=dict[tuple[int, ...], TorchCall]
     )
-    latest: tuple[list[int], TorchCall | None] = ([], None)
+    latest: tuple[tuple[int, ...], TorchCall | None] = ((), None)
+    guard: Guard = never
 
     def are(self, arrays: Sequence[Any], exact: tuple[Any, ...]) -> bool:
         """Return whether a call has this signature."""
         if len(arrays) != len(self.signatures) or exact != self.exact:
             return False
-        for array, (dtype, shape, strides, device) in zip(arrays, self.signatures):  # noqa: B905
+        if self.guard(*arrays):
+            return True
+        for array, (dtype, shape, strides, device) in zip(arrays, self.signatures, strict=True):
             if (
                 array.dtype is not dtype
                 or array.shape != shape
@@ -70,9 +75,10 @@ class Known:
                 or array.is_neg()
             ):
                 return False
+        self.guard = guard_of(arrays)  # another state of torch: gradients, inference, ...
         return True
 
-    def find(self, addresses: list[int]) -> TorchCall | None:
+    def find(self, addresses: tuple[int, ...]) -> TorchCall | None:
         """Return the call on tensors at `addresses`; None when it has to be bound."""
         call = self.calls.get(remainders(addresses))
         if call is None or self._share_memory(addresses):
@@ -95,10 +101,20 @@ def remainders(addresses: Sequence[int]) -> tuple[int, ...]:
     return tuple([address % ALIGNED_BYTES for address in addresses])
 
 
+NOTHING = Known((), (), (), 0)
+
+
 class KnownCalls:
-    """The known calls of one fusion; any number of threads may use them at once."""
+    """The known calls of one fusion; any number of threads may use them at once.
+
+    Attributes
+    ----------
+    made, given
+        The latest calls that are short (`TorchCall.is_short`), without and with a given output.
+    """
 
     def __init__(self) -> None:
+        self.made = self.given = NOTHING
         self._arguments: tuple[tuple[str, Kind], ...] = ()
         self._only_tensors = True
         self._known: dict[Key, Known] = {}
@@ -119,7 +135,9 @@ class KnownCalls:
         try:
             if not known.are(arrays, exact):
                 known = self._latest = self._known[key_of(arrays, exact)]
-            addresses = [array.data_ptr() for array in arrays]
+                if not known.guard(*arrays):
+                    known.guard = guard_of(arrays)
+            addresses = tuple([array.data_ptr() for array in arrays])
         except (KeyError, TypeError, AttributeError, RuntimeError):
             return None  # not known, or no torch tensors
         at, call = known.latest
@@ -127,6 +145,10 @@ class KnownCalls:
             call = known.find(addresses)
         if call is None:
             return None
+        if call.is_short and outs is None:
+            self.made = known
+        elif call.is_short:
+            self.given = known
         return call.run(tensors, addresses, outs, scalars, stream)
 
     def _split(self, inputs: Sequence[Any]) -> Parts | None:

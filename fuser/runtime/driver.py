@@ -206,6 +206,22 @@ def on_device(ordinal: int) -> Generator[None]:
         check(api.cuCtxSetCurrent(previous), f"cuda:{ordinal}")
 
 
+@contextmanager
+def capture_relaxed() -> Generator[None]:
+    """Allow calls that are not captured, such as loading a module, while this thread captures.
+
+    A call that takes part in no stream is not what a graph records; drivers from CUDA 12.3 on load
+    modules then.
+    """
+    api = driver()
+    relaxed = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = check(api.cuThreadExchangeStreamCaptureMode(relaxed), "capture mode")
+    try:
+        yield
+    finally:
+        check(api.cuThreadExchangeStreamCaptureMode(before), "capture mode")
+
+
 _functions: dict[tuple[bytes, str, int], Function] = {}
 _functions_lock = threading.Lock()
 
@@ -225,7 +241,7 @@ def load_function(image: bytes, name: str, ordinal: int = 0) -> Function:
 def _load(image: bytes, name: str, ordinal: int) -> Function:
     api = driver()
     what = f"kernel {name}"
-    with on_device(ordinal):
+    with on_device(ordinal), capture_relaxed():
         module = check(api.cuModuleLoadData(image), what)
         handle = check(api.cuModuleGetFunction(module, name.encode()), what)
 

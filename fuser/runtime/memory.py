@@ -14,7 +14,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import BackendError, InputError
 from fuser.runtime.arrays import ArrayKind, ArrayView, torch_dtype, view_of
 from fuser.runtime.dlpack import CUDA, DLTensor, write_capsule
-from fuser.runtime.driver import check, driver, on_device
+from fuser.runtime.driver import capture_relaxed, check, driver, on_device
 
 
 class DeviceBuffer:
@@ -30,13 +30,13 @@ class DeviceBuffer:
         self.pointer = 0
         self.device_id = device_id
         self.layout: DLTensor | None = None
-        with on_device(device_id):
+        with on_device(device_id), capture_relaxed():
             answer = driver().cuMemAlloc(max(1, nbytes))
         self.pointer = int(check(answer, f"allocate {nbytes} bytes on cuda:{device_id}"))
 
     def __del__(self) -> None:
         if self.pointer and sys is not None and not sys.is_finalizing():
-            with on_device(self.device_id):
+            with on_device(self.device_id), capture_relaxed():
                 driver().cuMemFree(self.pointer)  # waits for kernels that still use it
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -73,10 +73,13 @@ class Block:
         Addresses of the kernels' ``void**`` arrays.
     calls
         What the driver is given, per stream.
+    values
+        What the slots hold.
     """
 
     slots: ArgumentSlots
     arrays: tuple[int, ...]
+    values: Sequence[Any] | None = None
     calls: dict[int, tuple[Call, ...]] = field(default_factory=dict[int, tuple[Call, ...]])
 
 
@@ -112,6 +115,7 @@ class Prepared:
         self._launches = tuple(launches)
         self._maps = tuple((p, tensors.index(p.param.tensor)) for p in maps)
         self._encoded: dict[tuple[int, int], bytes] = {}
+        self._has_scalars = bool(scalars)
         varying = [
             *(_slot(tensor, "pointer") for tensor in tensors),
             *(_slot(scalar, scalar_kind(dtype)) for scalar, dtype in scalars.items()),
@@ -134,24 +138,24 @@ class Prepared:
         Parameters
         ----------
         values
-            Addresses of the tensors, then what `scalar_value` makes of the scalars.
+            Addresses of the tensors, then what `scalar_value` makes of the scalars; not changed
+            afterwards.
 
         Raises
         ------
         LaunchError
             If a value does not fit its slot or the driver refuses.
         """
-        if self._maps:
-            values = (*values, *self._encode(values))
         try:
             block = self._free.pop()
         except IndexError:  # as many launches at this moment as there are blocks
             block = self._new_block()
+        if values != block.values or self._has_scalars:  # 0.0 == -0.0: compare addresses only
+            self._fill(block, values)
         try:
-            self._pack(block.slots.memory, 0, *values)
-        except (struct.error, OverflowError) as error:
-            raise misfit(f"program {self.name}", values, self._kinds, error) from error
-        calls = block.calls.get(stream) or self._calls(block, stream)
+            calls = block.calls[stream]
+        except KeyError:
+            calls = self._calls(block, stream)
         launch = self._launch
         for call in calls:
             # The driver copies the arguments before it returns, so the slots may be reused.
@@ -160,6 +164,15 @@ class Prepared:
                 self._launch_elsewhere(calls, call, stream, answer)
                 break
         self._free.append(block)
+
+    def _fill(self, block: Block, values: Sequence[Any]) -> None:
+        maps = self._encode(values) if self._maps else ()
+        block.values = None
+        try:
+            self._pack(block.slots.memory, 0, *values, *maps)
+        except (struct.error, OverflowError) as error:
+            raise misfit(f"program {self.name}", values, self._kinds, error) from error
+        block.values = values
 
     def _launch_elsewhere(
         self, calls: tuple[Call, ...], refused: Call, stream: int, answer: tuple[Any]

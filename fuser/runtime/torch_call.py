@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -17,6 +17,10 @@ from fuser.runtime.memory import allocating_on, stream_handle
 
 Signature: TypeAlias = tuple[Any, ...]  # dtype, shape, strides, device
 Recipe: TypeAlias = tuple[int | None, Any, Any, Any]  # like which input; shape, strides, dtype
+Guard: TypeAlias = Callable[..., bool]
+
+GUARDED_RELEASES = ("2.11.",)
+"""Releases of torch whose `TensorGuards`, which no documentation promises, are known."""
 
 
 def signature_of(tensor: Any) -> Signature:
@@ -32,6 +36,32 @@ def signature_of(tensor: Any) -> Signature:
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
 
 
+def never(*_: Any) -> bool:
+    """Return False: a guard that lets nothing pass."""
+    return False
+
+
+def guard_of(tensors: Sequence[Any]) -> Guard:
+    """Return a fast test of whether as many tensors have the signatures of `tensors`.
+
+    False does not say that they have not: torch compares more, such as whether they require
+    gradients, and `never` is all there is for tensors of other classes and other releases.
+    """
+    torch = sys.modules["torch"]
+    known = (torch.Tensor, torch.nn.Parameter)
+    if not torch.__version__.startswith(GUARDED_RELEASES) or any(
+        type(tensor) not in known for tensor in tensors
+    ):
+        return never
+    guards = torch._C._dynamo.guards.TensorGuards(
+        *tensors,
+        dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
+        dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+    )
+    check: Guard = guards.check
+    return check
+
+
 class TorchCall:
     """One program bound to the layouts of its tensors, on one GPU.
 
@@ -41,6 +71,15 @@ class TorchCall:
         The input tensors of a call with these layouts.
     scalars
         Of the same call; `run` is given those that may change.
+
+    Attributes
+    ----------
+    launch
+        `Prepared.launch`.
+    current
+        Returns torch's current stream of a GPU.
+    is_short
+        Whether all there is to do is to make one output, or to be given it, and to launch.
     """
 
     def __init__(
@@ -53,14 +92,16 @@ class TorchCall:
         self._numbers = binary.numbers
         self._scalars = dict(scalars) if binary.scalars else dict[str, Any]()
         first = next(iter(views.values()))
-        self._device_id, self._device = first.device_id, first.owner.device
-        self._stream = torch._C._cuda_getCurrentRawStream
+        self.device_id, self._device = first.device_id, first.owner.device
+        self.current = torch._C._cuda_getCurrentRawStream
         self._empty_like, self._empty = torch.empty_like, torch.empty_strided
-        self._launch = bound.prepared.launch
+        self.launch = bound.prepared.launch
         self._simple = not (self._roles.temporary or self._roles.copies)
         returned = self._roles.returned
         self._made = tuple(self._recipe(name, views) for name in returned)
         names = tuple(o.buffer for o in binary.program.outputs if o.returned)
+        self.is_short = self._simple and len(names) == 1 and not self._scalars
+        self._like = self._made[0][0] if self._made else None
         self._again = None if names == returned else tuple(returned.index(n) for n in names)
 
     def _recipe(
@@ -98,14 +139,21 @@ class TorchCall:
             numbers = self._numbers({**self._scalars, **scalars})
         if stream is not None:
             return self._run_on(stream_handle(stream), tensors, addresses, outs, numbers)
-        queue = self._stream(self._device_id)
+        queue = self.current(self.device_id)
         if not self._simple:
             return self._run_all(tensors, addresses, outs, numbers, queue)
         if outs is None:
             outs = self._make(tensors)
             addresses = (*addresses, *[out.data_ptr() for out in outs])
-        self._launch((*addresses, *numbers), queue)
+        self.launch((*addresses, *numbers), queue)
         return outs if self._again is None else [outs[i] for i in self._again]
+
+    def run_short(self, tensors: Sequence[Any], addresses: tuple[int, ...]) -> Any:
+        """Do what `run` does when `is_short`, into a new array, and return it."""
+        like = self._like
+        out = self._make(tensors)[0] if like is None else self._empty_like(tensors[like])
+        self.launch((*addresses, out.data_ptr()), self.current(self.device_id))
+        return out
 
     def _make(self, tensors: Sequence[Any]) -> list[Any]:
         device = self._device
@@ -125,7 +173,7 @@ class TorchCall:
         numbers: tuple[Any, ...],
     ) -> Sequence[Any]:
         """Run on a stream that need not be torch's current one."""
-        with allocating_on("torch", self._device_id, queue):
+        with allocating_on("torch", self.device_id, queue):
             return self._run_all(tensors, addresses, outs, numbers, queue)
 
     def _run_all(
@@ -142,10 +190,10 @@ class TorchCall:
             outs = self._make(tensors)
             addresses = (*addresses, *[out.data_ptr() for out in outs])
         kept: list[Any] = []  # until the launches are queued
-        with on_device(self._device_id):
+        with on_device(self.device_id):
             places = [*addresses, *(self._temporary(name, queue, kept) for name in roles.temporary)]
             try:
-                self._launch((*places, *numbers), queue)
+                self.launch((*places, *numbers), queue)
             except LaunchError:
                 bound.counters.forget()
                 raise

@@ -21,6 +21,7 @@ from fuser.runtime.launch import (
     scalar_kind,
     scalar_value,
 )
+from fuser.runtime.memory import DeviceBuffer
 
 pytestmark = pytest.mark.unit
 
@@ -201,6 +202,17 @@ def test_an_image_is_loaded_once_per_device(cuda):
     assert runtime_driver.load_function(b"image", "k", 1).device.ordinal == 1
     with pytest.raises(LaunchError, match="kernel other: the driver gave 500"):
         runtime_driver.load_function(b"image", "other")
+
+
+def test_what_a_graph_does_not_record_is_allowed_while_it_is_captured(cuda):
+    load(cuda)
+    buffer = DeviceBuffer(64, 0)
+    del buffer
+    with pytest.raises(LaunchError):
+        runtime_driver.load_function(b"image", "other")
+    calls = ("cuModuleLoadData", "cuMemAlloc", "cuMemFree", "cuModuleLoadData")
+    assert cuda.unsafe_calls == [(call, "RELAXED") for call in calls]
+    assert cuda.capture_mode == "GLOBAL"  # what it was before
 
 
 @pytest.mark.parametrize("failing", ["cuInit", "cuDeviceGetCount"])
