@@ -130,6 +130,7 @@ class Select(Arithmetic):
 
 Expr: TypeAlias = Const | Var | BinOp | Select
 
+_NODES = (Const, Var, BinOp, Select)
 ZERO, ONE = Const(0), Const(1)
 TRUE, FALSE = ONE, ZERO
 
@@ -171,7 +172,7 @@ _WHERE: Callable[[Any, Any, Any], Any] = np.where
 
 def as_expr(value: object) -> Expr:
     """Turn an int (or an expression) into an expression; raise ``TypeError`` otherwise."""
-    if isinstance(value, Const | Var | BinOp | Select):
+    if isinstance(value, _NODES):
         return value
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"index expressions are made of ints, got {value!r}")
@@ -187,23 +188,27 @@ def binop(op: BinOpKind, lhs: object, rhs: object) -> Expr:
 
 
 def _neutral(op: BinOpKind, a: Expr, b: Expr) -> Expr | None:
+    left = a.value if isinstance(a, Const) else None
+    right = b.value if isinstance(b, Const) else None
     match op:
-        case "+" | "-" | "^" if b == ZERO:
-            return a
-        case "+" | "^" if a == ZERO:
-            return b
-        case "*" if ZERO in (a, b):
-            return ZERO
-        case "*" | "/" if b == ONE:
-            return a
-        case "*" if a == ONE:
-            return b
-        case "/" | "%" if a == ZERO and b != ZERO:
-            return ZERO
-        case "%" if b == ONE:
-            return ZERO
         case "and" | "or":
             return _neutral_bool(op, a, b)
+        case _ if left is None and right is None:
+            return None
+        case "+" | "-" | "^" if right == 0:
+            return a
+        case "+" | "^" if left == 0:
+            return b
+        case "*" if left == 0 or right == 0:
+            return ZERO
+        case "*" | "/" if right == 1:
+            return a
+        case "*" if left == 1:
+            return b
+        case "/" | "%" if left == 0 and right != 0:
+            return ZERO
+        case "%" if right == 1:
+            return ZERO
         case _:
             return None
 
@@ -369,6 +374,8 @@ def variables(e: Expr) -> frozenset[str]:
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace variables by expressions, folding constants on the way."""
+    if variables(e).isdisjoint(env):
+        return _folded(e)
     match e:
         case Const():
             return e
@@ -380,6 +387,21 @@ def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
             return select(*(substitute(x, env) for x in (cond, if_true, if_false)))
         case _:
             assert_never(e)
+
+
+@lru_cache(maxsize=1 << 15)
+def _folded(e: Expr) -> Expr:
+    """Return `e` with its constants folded, the same object where there are none."""
+    match e:
+        case Const() | Var():
+            return e
+        case BinOp(op, lhs, rhs):
+            folded = binop(op, _folded(lhs), _folded(rhs))
+        case Select():
+            folded = select(*map(_folded, children(e)))
+        case _:
+            assert_never(e)
+    return e if folded == e else folded
 
 
 _PRECEDENCE: dict[BinOpKind, int] = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
-from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.core import Kernel, Stmt, field_names, walk_stmts
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref, walk
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import For, GridReduce, Let
@@ -21,8 +20,8 @@ _SCALAR = (Literal, Ref, Element, FromIndex, Apply, Cast, Choose)
 def stmt_exprs(stmt: Stmt) -> list[Expr]:
     """Return the index expressions among the fields of a statement, values included."""
     found: list[Expr] = []
-    for f in fields(stmt):  # type: ignore[arg-type]
-        item: object = getattr(stmt, f.name)
+    for name in field_names(stmt):
+        item: object = getattr(stmt, name)
         if isinstance(item, _EXPR):
             found.append(item)
         elif isinstance(item, _SCALAR):
@@ -50,7 +49,8 @@ def scalar_exprs(value: Scalar) -> list[Expr]:
 
 def stmt_scalars(stmt: Stmt) -> list[Scalar]:
     """Return the scalar values among the fields of a statement."""
-    return [v for f in fields(stmt) if isinstance(v := getattr(stmt, f.name), _SCALAR)]  # type: ignore[arg-type]
+    names = field_names(stmt)
+    return [v for name in names if isinstance(v := getattr(stmt, name), _SCALAR)]
 
 
 def memories_of(body: tuple[Stmt, ...]) -> frozenset[str]:

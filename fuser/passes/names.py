@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, children, variables
@@ -132,20 +132,26 @@ def _occurrences(stmt: Stmt, scope: frozenset[str]) -> Iterator[tuple[Expr, int]
 
 
 def _subexpressions(exprs: list[Expr]) -> Iterator[Expr]:
-    todo = exprs
-    while todo:
-        e = todo.pop()
-        if isinstance(e, Select) or (isinstance(e, BinOp) and e.op in ARITHMETIC):
-            yield e
-        todo.extend(children(e))
+    for e in reversed(exprs):
+        yield from _parts(e)
 
 
+@lru_cache(maxsize=1 << 14)
+def _parts(e: Expr) -> tuple[Expr, ...]:
+    """Return what is worth a name in `e`, itself first and then from right to left."""
+    named = isinstance(e, Select) or (isinstance(e, BinOp) and e.op in ARITHMETIC)
+    inner = (part for c in reversed(children(e)) for part in _parts(c))
+    return (e, *inner) if named else tuple(inner)
+
+
+@lru_cache(maxsize=1 << 14)
 def _size(e: Expr) -> int:
     """Return the number of operations, a multiplication by a constant not counted."""
     own = 0 if isinstance(e, Const) or not children(e) else 1
     return own + sum(_size(c) for c in children(e))
 
 
+@lru_cache(maxsize=1 << 14)
 def _has_division(e: Expr) -> bool:
     if isinstance(e, BinOp) and e.op in "/%" and not isinstance(e.rhs, Const):
         return True
@@ -153,6 +159,8 @@ def _has_division(e: Expr) -> bool:
 
 
 def _replace(e: Expr, old: Expr, new: str) -> Expr:
+    if old not in _parts(e):
+        return e
     if e == old:
         return Var(new)
     match e:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, assert_never, cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, substitute
-from fuser.kir.core import Stmt
+from fuser.kir.core import Stmt, field_names
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import For, If, Outlined, Roles, Scoped
@@ -23,10 +24,13 @@ def map_scalar(value: Scalar, leaf: Callable[[Scalar], Scalar]) -> Scalar:
             return leaf(value)
         case Element(fill=fill):
             return leaf(value if fill is None else replace(value, fill=map_scalar(fill, leaf)))
-        case Apply(args=args):
-            return leaf(replace(value, args=tuple(map_scalar(a, leaf) for a in args)))
-        case Cast(arg=arg):
-            return leaf(replace(value, arg=map_scalar(arg, leaf)))
+        case Apply(op, args, dtype):
+            new = tuple(map_scalar(a, leaf) for a in args)
+            same = all(map(operator.is_, new, args))
+            return leaf(value if same else Apply(op, new, dtype))
+        case Cast(arg, dtype):
+            inner = map_scalar(arg, leaf)
+            return leaf(value if inner is arg else Cast(inner, dtype))
         case Choose(if_true=a, if_false=b):
             return leaf(replace(value, if_true=map_scalar(a, leaf), if_false=map_scalar(b, leaf)))
         case _:
@@ -52,16 +56,19 @@ def map_stmt(stmt: Stmt, scalar: Callable[[Scalar], Scalar], expr: Callable[[Exp
     `scalar` sees every scalar node bottom-up, `expr` every index expression outside scalars.
     """
     changes: dict[str, object] = {}
-    for f in fields(stmt):  # type: ignore[arg-type]
-        item = getattr(stmt, f.name)
+    for name in field_names(stmt):
+        item = getattr(stmt, name)
+        new: object = item
         if isinstance(item, _EXPR):
-            changes[f.name] = expr(item)
+            new = expr(item)
         elif isinstance(item, _SCALAR):
-            changes[f.name] = map_scalar(item, scalar)
+            new = map_scalar(item, scalar)
         elif isinstance(item, tuple) and item and isinstance(item[0], _EXPR):
-            changes[f.name] = tuple(expr(e) for e in cast("tuple[Expr, ...]", item))
+            new = tuple(expr(e) for e in cast("tuple[Expr, ...]", item))
+        if new is not item:
+            changes[name] = new
     rebuilt: Any = stmt  # any of the frozen records
-    changed: Stmt = replace(rebuilt, **changes)
+    changed: Stmt = replace(rebuilt, **changes) if changes else stmt
     return map_bodies(changed, lambda body: tuple(map_stmt(s, scalar, expr) for s in body))
 
 
@@ -77,12 +84,14 @@ def map_exprs(body: tuple[Stmt, ...], expr: Callable[[Expr], Expr]) -> tuple[Stm
 
     def scalar(value: Scalar) -> Scalar:
         match value:
-            case Element():
-                return replace(value, index=expr(value.index), guard=expr(value.guard))
-            case FromIndex():
-                return replace(value, expr=expr(value.expr))
-            case Choose():
-                return replace(value, cond=expr(value.cond))
+            case Element(memory, index, dtype, guard, fill):
+                at, holds = expr(index), expr(guard)
+                same = at is index and holds is guard
+                return value if same else Element(memory, at, dtype, holds, fill)
+            case FromIndex(e, dtype):
+                return FromIndex(expr(e), dtype)
+            case Choose(cond, if_true, if_false, dtype):
+                return Choose(expr(cond), if_true, if_false, dtype)
             case _:
                 return value
 

@@ -78,7 +78,9 @@ class Agent:
         return np.ones(self.lanes, np.bool_) if self.mask is None else self.mask
 
     def spread(self, value: Any) -> Array:
-        """Return `value` with one element per lane."""
+        """Return `value` with one element per lane, to be read only."""
+        if isinstance(value, np.ndarray) and value.shape == (self.tid.size,):
+            return value
         return np.broadcast_to(np.asarray(value), (self.lanes,))
 
     def narrow(self, mask: Mask, condition: Any) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,14 @@ def claim(
     if dead.any():
         _fail(m, agent, barriers, int(cells[np.argmax(dead)]), "needed a live barrier")
     if m.order is not None:
-        for cell in np.unique(cells):
-            what = f"{m.where(agent)}: {barriers.label(int(cell))}"
-            m.order.use(agent, (name, int(cell)), what)
+        for cell in map(int, np.unique(cells)):
+            what = partial(_user, m, agent, barriers, cell)
+            m.order.use(agent, (name, cell), what)
     return barriers, cells
+
+
+def _user(m: Machine, agent: Agent, barriers: Mbarriers, cell: int) -> str:
+    return f"{m.where(agent)}: {barriers.label(cell)}"
 
 
 def _fail(m: Machine, agent: Agent, barriers: Mbarriers, cell: int, needed: str) -> None:

@@ -12,7 +12,7 @@ themselves. Kernels without mbarriers have no such arrivals, and no third part.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -161,12 +161,12 @@ class AsyncOrder:
         clocks = (self.zero(), self.zero(), self.zero(), self.zero())
         self.cells[key] = Cell(*clocks, me, int(self.rows[me, me]))
 
-    def use(self, agent: Agent, key: Key, what: str) -> None:
-        """Require that the barrier's init is ordered before; `what` begins the error text."""
+    def use(self, agent: Agent, key: Key, what: Callable[[], str]) -> None:
+        """Require that the barrier's init is ordered before; `what()` begins the error text."""
         me, cell = self.rank[agent.name], self.cells[key]
         if cell.made > self.rows[me, cell.maker]:
             raise ProtocolError(
-                f"{what} is used by {agent.name} without order after its init; a barrier of the "
+                f"{what()} is used by {agent.name} without order after its init; a barrier of the "
                 f"block, or of the cluster, between them is missing"
             )
         cell.uses[me] = int(self.rows[me, me])
