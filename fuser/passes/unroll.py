@@ -180,10 +180,9 @@ def trip_count(loop: For, facts: Facts) -> tuple[Expr, int | None]:
             trips = minimum(ahead, loop.extent) if isinstance(ahead, Const) else trips
         case _:
             pass
-    if not prove_non_negative(trips, facts):
-        trips = maximum(trips, ZERO)
     match trips:
-        case BinOp("min", Const(most), _) | BinOp("min", _, Const(most)):
-            return trips, most
+        case BinOp("min", Const(most), other) | BinOp("min", other, Const(most)):
+            bound = most
         case _:
-            return trips, None
+            bound, other = None, trips
+    return (trips if prove_non_negative(other, facts) else maximum(trips, ZERO)), bound

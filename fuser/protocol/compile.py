@@ -374,12 +374,15 @@ class Compiler(Emitter):
         branch, jump = Branch(test), Jump()
         self.act_boundary()
         self.code.append(branch)
+        around = frozenset(self.going)
         self.body(stmt.body, lets, mask)
         self.act_boundary()
+        self.count_begun(around)
         self.code.append(jump)
         branch.target = len(self.code)
         self.sided(stmt.orelse, lets, mask)
         self.act_boundary()
+        self.count_begun(around)
         jump.target = len(self.code)
 
     def roles(self, stmt: Roles, lets: Mapping[str, Expr], mask: Mask) -> None:

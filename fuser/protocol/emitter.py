@@ -127,6 +127,13 @@ class Emitter:
         self.going.clear()
         self.parts.clear()
 
+    def count_begun(self, around: frozenset[tuple[str, str]]) -> None:
+        """Count the trips that a side of a branch began: the other side does not."""
+        for what, array in sorted(self.going.keys() - around):
+            self.code.append(Counted(what, array))
+            del self.going[what, array]
+            self.parts.pop(array, None)
+
     def mask_id(self, mask: Mask) -> int:
         """Return a number for a set of lanes."""
         key = mask.tobytes()
