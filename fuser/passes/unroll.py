@@ -180,9 +180,11 @@ def trip_count(loop: For, facts: Facts) -> tuple[Expr, int | None]:
             trips = minimum(ahead, loop.extent) if isinstance(ahead, Const) else trips
         case _:
             pass
+    bound: int | None = None
+    other = trips
     match trips:
-        case BinOp("min", Const(most), other) | BinOp("min", other, Const(most)):
-            bound = most
+        case BinOp("min", Const(most), rest) | BinOp("min", rest, Const(most)):
+            bound, other = most, rest
         case _:
-            bound, other = None, trips
+            pass
     return (trips if prove_non_negative(other, facts) else maximum(trips, ZERO)), bound
