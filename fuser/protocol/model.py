@@ -45,6 +45,8 @@ class Analysis:
     ----------
     compiled
         Models with trip counts left open, by how much the last tile is cut: compiled once.
+    period
+        Trips after which stages and parities repeat.
     """
 
     kernel: Kernel
@@ -53,13 +55,12 @@ class Analysis:
     sizes: tuple[TripSize, ...]
     levels: int
     compiled: dict[int, Model] = field(default_factory=dict[int, "Model"])
+    period: int = field(init=False)
 
-    @property
-    def period(self) -> int:
-        """Trips after which stages and parities repeat."""
+    def __post_init__(self) -> None:
         sizes = [barrier.size for barrier in self.kernel.barriers]
         sizes += [self.rings[name].stages for name in stored(self.kernel)]
-        return lcm(*(PERIODS * size for size in sizes), 1)
+        object.__setattr__(self, "period", lcm(*(PERIODS * size for size in sizes), 1))
 
 
 def analyse(kernel: Kernel) -> Analysis | None:

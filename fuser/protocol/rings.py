@@ -118,8 +118,9 @@ def find_rings(kernel: Kernel) -> dict[str, Ring]:
         stmt = place.stmt
         if isinstance(stmt, ENGINE_LOADS) and stmt.barrier in sizes:
             stages[stmt.dst] = sizes[stmt.barrier]
+    left = stored(kernel)
     for array in kernel.shared:
-        if array.name in stored(kernel):
+        if array.name in left:
             stages.setdefault(array.name, array.stages)
     for place in places(kernel.body):
         written = _written_by_threads(place.stmt)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, cast, get_args
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast, get_args
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
-from fuser.kir.core import Stmt
+from fuser.kir.core import Stmt, field_names
 from fuser.kir.scalar import Element, Value, walk
 from fuser.protocol.errors import Unsupported
 
@@ -43,8 +44,13 @@ def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) 
         raise Unsupported(f"an index of its pipeline depends on {', '.join(sorted(unknown))}")
     text = _python(e, names)
     used = tuple(sorted({counts[n] for n in variables(e) if n in counts}))
-    made = eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max})
-    return Compiled(cast("Function", made), used, text)
+    return Compiled(_function(text), used, text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _function(text: str) -> Function:
+    """Return the function of a text: agents and mutants of a kernel have most in common."""
+    return cast("Function", eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max}))
 
 
 def _python(e: Expr, names: Mapping[str, str]) -> str:
@@ -69,7 +75,7 @@ def _python(e: Expr, names: Mapping[str, str]) -> str:
 
 def elements_of(stmt: Stmt) -> Iterator[Element]:
     """Yield every element that the values of a statement read."""
-    for field in fields(cast("Any", stmt)):
-        value = getattr(stmt, field.name)
+    for name in field_names(stmt):
+        value = getattr(stmt, name)
         if isinstance(value, _VALUES):
             yield from (v for v in walk(cast("Value", value)) if isinstance(v, Element))
