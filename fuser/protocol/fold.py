@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser.protocol.counts import UNUSED, Count, Known
-from fuser.protocol.model import Model, is_foldable, moves_along
+from fuser.protocol.model import Model, is_foldable, moves_along, starts_at
+from fuser.protocol.program import LoopRange, Program
 from fuser.protocol.state import Agent, Content, Flight, Pending, State
 
 
@@ -18,14 +19,38 @@ class Folding:
     pinned
         By level, agent and instruction: the trips of a loop to come, or of the loop around it,
         count from 0.
+    ahead
+        By level, agent and instruction: the loops over the last trips that come next. Their trips
+        follow from the count, which must not be forgotten before.
     """
 
     model: Model
     pinned: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
+    ahead: tuple[tuple[tuple[tuple[LoopRange, ...], ...], ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        levels = range(len(self.model.folds))
+        levels, agents = range(len(self.model.folds)), self.model.agents
         self.pinned = tuple(self._pinned(level) for level in levels)
+        self.ahead = tuple(tuple(self._ahead(level, p) for p in agents) for level in levels)
+
+    def _ahead(self, level: int, program: Program) -> tuple[tuple[LoopRange, ...], ...]:
+        period = self.model.analysis.period
+        loops = [
+            loop for loop in program.loops
+            if loop.level == level and moves_along(loop, level, period)
+        ]  # fmt: skip
+        around = [loop for loop in program.loops if loop.level == level - 1]
+        result = list[tuple[LoopRange, ...]]()
+        for pc in range(len(program.code)):
+            stop = min((o.exit for o in around if o.enter < pc < o.exit), default=len(program.code))
+            result.append(tuple(loop for loop in loops if pc < loop.enter < stop))
+        return tuple(result)
+
+    def to_come(self, level: int, a: int, agent: Agent, count: Count) -> list[int]:
+        """Return where an agent is among the trips of a level, or at least will be."""
+        if len(agent.v) > level:
+            return [agent.v[level]]
+        return [starts_at(loop, level, count[0]) for loop in self.ahead[level][a][agent.pc]]
 
     def _pinned(self, level: int) -> tuple[tuple[bool, ...], ...]:
         period = self.model.analysis.period
@@ -101,7 +126,7 @@ class Folding:
         agents, fold = state.agents, self.model.folds[0]
         if any(self.pinned[0][a][agent.pc] for a, agent in enumerate(agents)):
             return state
-        inside = [agent.v[0] for agent in agents if agent.v]
+        inside = [n for a, agent in enumerate(agents) for n in self.to_come(0, a, agent, outer)]
         if not inside:
             return state._replace(known=(UNUSED, 0, ()))
         least = min(inside)
@@ -133,7 +158,7 @@ class Folding:
                 continue
             if agent.v[0] < iteration or self.pinned[1][a][agent.pc]:
                 return state
-            values += agent.v[1:2]
+            values += self.to_come(1, a, agent, inner[offset])
         if not values:
             return replaced(state, offset, UNUSED)
         shift = min(values) // fold * fold

@@ -323,21 +323,29 @@ def _repeats(e: Compiled, level: int, step: int, model: Model, residue: int | No
 
 def moves_along(loop: LoopRange, level: int, period: int) -> bool:
     """Whether a loop starts as many trips later as the count is larger: one over the last trips."""
-    return all(
-        _bound(loop.start, n + period, level) == _bound(loop.start, n, level) + period
-        for n in range(period, 2 * period + 1)
-    )
+    return starts_at(loop, level, 3 * period) > 2 * period and _shifts(loop.start, level, period)
 
 
 def is_foldable(loop: LoopRange, level: int, period: int) -> bool:
     """Whether trip i of n trips is like trip i - s of n - s: the loop ends as much earlier."""
     if _bound(loop.extent, 3 * period, level) <= 2 * period:
         return False  # bounded
-    for n in range(3 * period + 1):
-        end = _bound(loop.extent, n, level)
-        if any(_bound(loop.extent, n - s, level) != end - s for s in range(min(end, n + 1))):
-            return False
-    return True
+    return _shifts(loop.extent, level, period)
+
+
+def starts_at(loop: LoopRange, level: int, n: int) -> int:
+    """Return the first trip of a loop where there are `n` trips."""
+    return _bound(loop.start, n, level)
+
+
+def _shifts(e: Compiled, level: int, period: int) -> bool:
+    """Whether a bound is less by s where there are s trips fewer, as long as it is that large."""
+    return all(
+        _bound(e, n - s, level) == end - s
+        for n in range(3 * period + 1)
+        for end in (_bound(e, n, level),)
+        for s in range(min(end, n + 1))
+    )
 
 
 def _bound(e: Compiled, n: int, level: int) -> int:

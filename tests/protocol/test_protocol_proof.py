@@ -1,14 +1,18 @@
 """Pipelines this package generates are proved right for every number of trips."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pipelines import kernel, ring_map, ring_persistent, ring_rows, ring_sum
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
+from fuser.kir.stmts import For, SyncThreads
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
-from fuser.protocol.verdict import LAST_TILE_CUT, check
+from fuser.protocol.mutants import mutants
+from fuser.protocol.verdict import LAST_TILE_CUT, check, explore_few, prove
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 
 pytestmark = pytest.mark.protocol
@@ -114,3 +118,28 @@ def test_loops_of_one_trip_are_no_loops_and_still_count(n, S, P):
     cache.circular_buffer(S, P, Pipelined())
     (only,) = program_of(fd, bind(fd, [np.ones(n, "f4")], True), True).kernels
     assert check(only).reach == "proved"
+
+
+def parted(body):
+    """Let the block meet between the main loop and the epilogue."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            if stmt.label == "epilogue":
+                yield SyncThreads("something else is read by other threads")
+            stmt = replace(stmt, body=tuple(parted(stmt.body)))
+        yield stmt
+
+
+@pytest.mark.parametrize("build", [ring_map, ring_rows])
+def test_the_trip_count_is_known_until_the_epilogue_has_begun(build):
+    """Nobody is inside of a loop there, but how many trips are left follows from it."""
+    original = kernel(build(L.bulk, 2, 1, Pipelined("token", "barrier")))
+    between = replace(original, body=tuple(parted(original.body)))
+    assert between != original
+    assert check(between).reach == "proved"
+    found = [m for m in mutants(between) if "(epilogue)" in m.where]
+    assert found
+    for mutant in found:
+        analysis = analyse(mutant.kernel)
+        proof, few = prove(analysis)[0], explore_few(analysis, "")
+        assert (proof.fault is None) == (few.fault is None), (mutant.kind, mutant.where)
