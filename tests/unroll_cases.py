@@ -1,0 +1,156 @@
+"""Fusions whose loops have unroll directives, run at trip counts around the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser import (
+    FusionDefinition,
+    LoadStoreOpType,
+    MemoryType,
+    ParallelType,
+    Pipelined,
+    WarpSpecialized,
+)
+from fuser.api.execute import bind, program_of
+from fuser.kir.core import Kernel
+
+P = ParallelType
+TILE, THREADS = 256, 64
+"""Elements of a trip of a ring, and threads that read them."""
+ALL = None
+"""All trips of a loop, where a number of copies could stand."""
+
+
+def trips_around(copies: int) -> tuple[int, ...]:
+    """Return the trip counts at which main loop and remainder begin, end and are empty."""
+    return tuple(dict.fromkeys((0, 1, copies - 1, copies, copies + 1, 2 * copies + 3)))
+
+
+def summed(copies: int) -> FusionDefinition:
+    """A reduction: rows in blocks, `copies` of the columns, each a rolled loop of three."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1, 3], contiguity=True)
+        y = fd.ops.sum(fd.ops.exp(x), [1, 2])
+        fd.add_output(y)
+        y.axis(0).parallelize(P.grid_x)
+        y.axis(1).unroll(copies)
+        y.axis(2).rolled()
+    return fd
+
+
+def mapped(copies: int) -> FusionDefinition:
+    """A map: every thread stores `copies` columns a round."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.mul(fd.ops.sin(x), 2.0)
+        fd.add_output(y)
+        y.axis(0).parallelize(P.block_x)
+        y.axis(1).unroll(copies)
+    return fd
+
+
+def in_a_function(copies: int) -> FusionDefinition:
+    """As `summed`; the inner loops are device functions."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1, 3], contiguity=True)
+        y = fd.ops.sum(x, [1, 2])
+        fd.add_output(y)
+        y.axis(0).parallelize(P.grid_x)
+        y.axis(1).unroll(copies)
+        y.axis(2).rolled()
+        y.axis(2).outlined()
+    return fd
+
+
+def ring(
+    direct: Callable[[Any], None],
+    stages: int = 3,
+    kind: Pipelined | WarpSpecialized = Pipelined(),  # noqa: B008 (a frozen record)
+    columns: int = -1,
+    load: LoadStoreOpType = LoadStoreOpType.tma,
+) -> FusionDefinition:
+    """A reduction of rows through a ring of tiles.
+
+    `direct` is given the sum, whose axes are rows, trips, four elements of a thread, threads.
+    """
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, columns], contiguity=True)
+        y = fd.ops.sum(x, [1])
+        fd.add_output(y)
+        tile = x.cache_after(load)
+        tile.set_memory_type(MemoryType.shared)
+        y.split(1, TILE)
+        fd.sched.transform_like(y, [tile])
+        y.split(2, THREADS)
+        y.axis(0).parallelize(P.grid_x)
+        tile.axis(0).parallelize(P.grid_x)
+        if load is LoadStoreOpType.tma:
+            tile.axis(2).parallelize(P.tma)
+        else:
+            tile.split(2, THREADS)
+            tile.axis(3).parallelize(P.block_x)
+        y.axis(3).parallelize(P.block_x)
+        tile.inline_at(y, 2)
+        tile.circular_buffer(stages, type=kind)
+        direct(y)
+    return fd
+
+
+def directed(trips: int | str | None, elements: int | str | None) -> Callable[[Any], None]:
+    """Return what sets the directives of both loops: copies, `ALL`, or ``"rolled"``."""
+
+    def direct(y: Any) -> None:
+        for axis, copies in ((1, trips), (2, elements)):
+            chosen = y.axis(axis)
+            chosen.rolled() if copies == "rolled" else chosen.unroll(copies)
+
+    return direct
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fusion, the extents of its input for a number of trips, and how many copies it makes."""
+
+    name: str
+    build: Callable[[int], FusionDefinition]
+    shape: Callable[[int], tuple[int, ...]]
+    copies: tuple[int, ...] = (2, 3, 5)
+
+
+def columns_of(trips: int) -> tuple[int, ...]:
+    """Return the shape of rows of `trips` tiles, the last one cut short."""
+    return 3, max(0, trips * TILE - 4)
+
+
+CASES = (
+    Case("summed", summed, lambda trips: (3, trips, 3)),
+    Case("mapped", mapped, lambda trips: (37, trips)),
+    Case("in_a_function", in_a_function, lambda trips: (3, trips, 3), (3,)),
+    Case("ring", lambda n: ring(directed(n, ALL)), columns_of, (3, 4)),
+    Case("ring, roles", lambda n: ring(directed(n, 3), kind=WarpSpecialized()), columns_of, (3,)),
+)
+RUNS = [(case, copies) for case in CASES for copies in case.copies]
+IDS = [f"{case.name}-{copies}" for case, copies in RUNS]
+
+
+def run(case: Case, copies: int, rng: np.random.Generator, **how: Any) -> None:
+    """Run one case by hand, with all trips around its copies, against the float64 reference.
+
+    Without trips there is no element, and the automatic path runs instead of the schedule.
+    """
+    fd = case.build(copies)
+    for trips in trips_around(copies):
+        inputs = [rng.standard_normal(case.shape(trips)).astype(np.float32)]
+        fd.validate(inputs, manual=True, **how)
+
+
+def kernel(fd: FusionDefinition, *shape: int) -> Kernel:
+    """Return the kernel of a schedule for an input of this shape."""
+    inputs = [np.ones(shape, np.float32)]
+    (made,) = program_of(fd, bind(fd, inputs, manual=True), manual=True).kernels
+    return made
