@@ -120,7 +120,7 @@ def sentence(verdict: Verdict) -> str:
     trips = " x ".join(map(str, verdict.trips))
     match verdict.reach:
         case "no pipeline":
-            return "has no pipeline"
+            return verdict.note or "has no pipeline"
         case "proved":
             return f"proved for all N, in {states}"
         case "explored":

@@ -198,6 +198,8 @@ class Kernel:
         Arrays of mbarriers in shared memory.
     rings
         Which arrays and barriers are circular buffers.
+    register_rings
+        Tensors that every thread loads ahead into registers of its own, and their slots.
     fallbacks
         Copies that the shape class does not allow to be made as asked.
     """
@@ -213,6 +215,7 @@ class Kernel:
     min_blocks: int = 0
     barriers: tuple[BarrierArray, ...] = ()
     rings: tuple[Ring, ...] = ()
+    register_rings: tuple[tuple[str, int], ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
     cluster: tuple[int, int, int] = (1, 1, 1)
 

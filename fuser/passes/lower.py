@@ -158,7 +158,7 @@ class NestLowering:
         if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
         made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
-        return (unrolled(made, self.state.register_rings),)
+        return (unrolled(made, frozenset(self.state.register_rings)),)
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -204,7 +204,7 @@ def lower_to_kernel(
     if state.extra_axis is not None:
         facts = facts.with_range(state.extra_axis.value, block[BLOCK.index(state.extra_axis)])
     body = NestLowering(state).body(nest.body, Scope(facts))
-    check_slots(body, state.register_rings)
+    check_slots(body, frozenset(state.register_rings))
     check_directives(nest, body)
     kernel = Kernel(
         name=nest.name,
@@ -218,6 +218,7 @@ def lower_to_kernel(
         header=(*header, *map(str, state.fallbacks)),
         barriers=tuple(dict.fromkeys(state.barriers)),
         rings=tuple(dict.fromkeys(state.rings)),
+        register_rings=tuple((t, nest.schedule.tensors[t].stages) for t in state.register_rings),
         fallbacks=tuple(state.fallbacks),
     )
     return with_params(kernel, state), tuple(state.buffers)

@@ -64,7 +64,7 @@ def kernel_passes(schedule: Schedule, facts: Facts) -> tuple[Pass[Kernel], ...]:
         HoistGuards(),
         ResolveUnroll(schedule.default_unroll),
         SplitPartial(facts),
-        Unswitch(),
+        Unswitch(facts),
         UnrollCopies(facts),
         NameIndices(),
         OutlineLoops(),

@@ -95,10 +95,10 @@ class Lowering:
     extra_axis: ParallelType | None = None
 
     @property
-    def register_rings(self) -> frozenset[str]:
+    def register_rings(self) -> tuple[str, ...]:
         """Tensors that are circular-buffered in registers."""
         tensors = self.nest.schedule.tensors
-        return frozenset(name for name, ts in tensors.items() if ts.is_register_ring)
+        return tuple(name for name, ts in tensors.items() if ts.is_register_ring)
 
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""

@@ -17,17 +17,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fuser.core.expr import BinOp, Const, Expr, all_of, conjuncts, substitute
+from fuser.core.expr import FALSE, TRUE, BinOp, Const, Expr, all_of, conjuncts, substitute
 from fuser.core.simplify import Facts, coefficient_of, simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import DeclareRegisters, For, If
+from fuser.passes.loops import hardware_facts, loop_facts
 from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_bodies
 
 
-def holds_for_all(guard: Expr, var: str, extent: int, facts: Facts) -> Expr | None:
-    """Return the condition under which `guard` holds for every index of a loop; None if unknown."""
+def holds_for_all(guard: Expr, var: str, first: int, last: int, facts: Facts) -> Expr | None:
+    """Return when `guard` holds for every index of a loop, `first` to `last`; None if unknown."""
     terms: list[Expr] = []
     for term in conjuncts(guard):
         if not (isinstance(term, BinOp) and term.op in ("<", "<=")):
@@ -35,21 +36,24 @@ def holds_for_all(guard: Expr, var: str, extent: int, facts: Facts) -> Expr | No
         slope = coefficient_of(term.rhs - term.lhs, var, facts)
         if slope is None:
             return None
-        worst = extent - 1 if slope < 0 else 0
+        worst = last if slope < 0 else first
         terms.append(simplify(substitute(term, {var: Const(worst)}), facts))
     return all_of(*terms)
 
 
 @dataclass(frozen=True, slots=True)
 class Unswitch:
-    """See the module."""
+    """See the module; `facts` is what the shape class promises about sizes."""
+
+    facts: Facts
 
     name: ClassVar[str] = "unswitch"
 
     def __call__(self, kernel: Kernel) -> Kernel:
         """Rewrite every fully unrolled loop whose whole body is guarded."""
         outside = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
-        body = _Unswitcher(frozenset(outside)).body(kernel.body)
+        facts = hardware_facts(kernel, self.facts)
+        body = _Unswitcher(frozenset(outside), facts).body(kernel.body)
         return kernel if body == kernel.body else replace(kernel, body=body)
 
 
@@ -61,11 +65,14 @@ class _Unswitcher:
     ----------
     memories
         Names of global and shared memory: all other memory is registers.
+    facts
+        What holds here.
     excluded
         Conditions that are false here: this is the other version already.
     """
 
     memories: frozenset[str]
+    facts: Facts
     excluded: frozenset[Expr] = frozenset()
 
     def body(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -76,29 +83,31 @@ class _Unswitcher:
         """Rewrite one statement, inner loops first."""
         match stmt:
             case If(cond, then, orelse):
+                held = replace(self, facts=self.facts.with_guard(cond))
                 other = replace(self, excluded=self.excluded | {cond})
-                return If(cond, self.body(then), other.body(orelse))
+                return If(cond, held.body(then), other.body(orelse))
             case For():
-                stmt = replace(stmt, body=self.body(stmt.body))
-                return self.unswitched(stmt) or stmt
+                inner = replace(self, facts=loop_facts(stmt, stmt.extent, self.facts))
+                stmt = replace(stmt, body=inner.body(stmt.body))
+                return inner.unswitched(stmt) or stmt
             case _:
                 return map_bodies(stmt, self.body)
 
     def unswitched(self, loop: For) -> Stmt | None:
         """Return the two versions of an unrolled, guarded loop; None for other loops."""
-        trip = loop.trip()
-        if trip is None or trip < 2 or len(loop.body) != 1 or not loop.is_unrolled():
+        indices = loop.indices()
+        if indices is None or len(indices) < 2 or len(loop.body) != 1 or not loop.is_unrolled():
             return None
         branch = loop.body[0]
         if not isinstance(branch, If) or branch.orelse:
             return None
-        facts = Facts({loop.var: Const(trip)})
-        whole = holds_for_all(branch.cond, loop.var, trip, facts)
-        if whole is None or whole in self.excluded:
+        whole = holds_for_all(branch.cond, loop.var, indices[0], indices[-1], self.facts)
+        if whole is None or whole == FALSE or whole in self.excluded:
             return None
         bound = loop.unroll.origin or self.indexes_registers(loop)
         rolled = loop if bound else replace(loop, unroll=Unroll("rolled"))
-        return If(whole, (replace(loop, body=branch.body),), (rolled,))
+        unguarded = replace(loop, body=branch.body)
+        return unguarded if whole == TRUE else If(whole, (unguarded,), (rolled,))
 
     def indexes_registers(self, loop: For) -> bool:
         """Whether the loop touches registers of the code around it: they need constant indices."""

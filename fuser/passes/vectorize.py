@@ -61,7 +61,7 @@ def vectorize_loop(
         guard, merged = merged[0].cond, merged[0].body
     guard = all_of(*(_whole_vectors(t, var, extent, facts) for t in conjuncts(guard)))
     outer, inner = split_guard(guard, frozenset((var,)))
-    whole = holds_for_all(inner, var, extent.value, facts)
+    whole = holds_for_all(inner, var, 0, extent.value - 1, facts)
     if state.nest.schedule.exact_vectors:
         guarded = inner if whole is None else TRUE
         demand_whole(var, extent.value, merged, guarded, facts.with_guard(guard), state)

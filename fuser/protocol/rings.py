@@ -171,8 +171,9 @@ def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
         return False
     env: dict[str, int] = defaultdict(int)
     seen = set[int]()
-    longest = loop.trip()
-    for value in range(min(PERIODS * stages, PERIODS * stages if longest is None else longest)):
+    indices = loop.indices()
+    most = PERIODS * stages
+    for value in range(most) if indices is None else indices[:most]:
         env[loop.var] = value
         try:
             seen.add(int(evaluate(index, env)) // slot)

@@ -36,7 +36,7 @@ class Verdict:
     model, fault
         What is wrong, in a model with exact trip counts where there is one.
     note
-        Why it was not proved.
+        Why it was not proved; of a kernel without pipeline, which rings need no proof.
     """
 
     kernel: str
@@ -71,7 +71,7 @@ def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ve
     except Unsupported as reason:
         return Verdict(kernel.name, "unknown", note=str(reason))
     if analysis is None:
-        return Verdict(kernel.name, "no pipeline")
+        return Verdict(kernel.name, "no pipeline", note=in_registers(kernel))
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
     try:
         outcome, model = prove(analysis, most, go_on)
@@ -85,6 +85,14 @@ def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ve
     if not outcome.complete:
         return explore_few(analysis, f"more than {most} states", most, go_on)
     return Verdict(kernel.name, "proved", outcome.states, rings=rings)
+
+
+def in_registers(kernel: Kernel) -> str:
+    """Say why rings in registers have nothing to check; nothing where there are none."""
+    if not kernel.register_rings:
+        return ""
+    names = ", ".join(f"{name} ({slots} slots)" for name, slots in kernel.register_rings)
+    return f"{names}: in registers, which one thread alone writes and reads; no protocol to check"
 
 
 def prove(

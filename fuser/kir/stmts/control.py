@@ -41,9 +41,14 @@ class For(Stmt):
 
     def trip(self) -> int | None:
         """Return the number of iterations when it is a constant."""
+        indices = self.indices()
+        return None if indices is None else len(indices)
+
+    def indices(self) -> range | None:
+        """Return the values of the variable when they are constants."""
         match self.start, self.extent, self.step:
             case Const(start), Const(extent), Const(step) if step > 0:
-                return max(0, -(-(extent - start) // step))
+                return range(start, extent, step)
             case _:
                 return None
 
