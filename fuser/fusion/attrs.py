@@ -127,7 +127,7 @@ class ReshapeAttrs:
 
 @dataclass(frozen=True, slots=True)
 class SplitDimAttrs:
-    """``(.., n, ..)`` becomes ``(.., ceil(n / factor), factor, ..)``.
+    """``(.., n, ..)`` becomes ``(.., m, factor, ..)`` with ``m * factor >= n``.
 
     Element ``(o, i)`` is operand element ``o * factor + i``, and `fill` beyond the end.
     """

@@ -93,8 +93,8 @@ def operand_access(graph: FusionGraph, value: Value, k: int, coords: Sequence[Ex
             return _cat(operands, k, dim, c)
         case ReshapeAttrs():
             return Access(reshape_coords(operand.shape, value.shape, c))
-        case SplitDimAttrs(dim, factor, fill):
-            return _split_dim(operand, dim, factor, fill, c)
+        case SplitDimAttrs() as attrs:
+            return _split_dim(operand, value.shape[attrs.dim], attrs, c)
         case FullAttrs():
             return Access(())
         case ExpandAttrs() | ReduceAttrs() | _:
@@ -139,12 +139,11 @@ def _cat(operands: Sequence[Value], k: int, dim: int, coords: Coords) -> Access:
     return Access((*coords[:dim], i - offset, *coords[dim + 1 :]), all_of(*guards))
 
 
-def _split_dim(operand: Value, dim: int, factor: Expr, fill: Number, coords: Coords) -> Access:
+def _split_dim(operand: Value, parts: Expr, attrs: SplitDimAttrs, coords: Coords) -> Access:
+    dim, factor, fill = attrs.dim, attrs.factor, attrs.fill
     extent = operand.shape[dim]
     index = coords[dim] * factor + coords[dim + 1]
-    exact = (
-        isinstance(extent, Const) and isinstance(factor, Const) and extent.value % factor.value == 0
-    )
+    exact = parts * factor == extent  # parts may be more than are needed: some are empty
     guard = TRUE if exact else less(index, extent)
     return Access((*coords[:dim], index, *coords[dim + 2 :]), guard, None if exact else fill)
 
