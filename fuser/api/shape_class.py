@@ -146,7 +146,9 @@ def stride_pattern(
 
 
 def is_row_major(view: ArrayView, shape: tuple[Expr, ...]) -> bool:
-    """Whether the elements lie in order; the strides of single elements do not count."""
+    """Whether the elements lie in order; the strides of one element, or of none, do not count."""
+    if 0 in view.shape:
+        return True
     step = 1
     dims = zip(shape, view.shape, view.strides_elems, strict=True)
     for extent, size, stride in reversed(list(dims)):

@@ -164,3 +164,37 @@ def test_reductions_beside_a_symbolic_extent_split_by_reshape(shape):
     )
     np.testing.assert_array_equal(total, x.reshape(n, 8, -1, m).sum(3))
     np.testing.assert_array_equal(kept, x.reshape(-1, 8, m).max(2, keepdims=True))
+
+
+EMPTY_VIEWS = {
+    "none of the columns": (slice(None, None, -1), slice(0), slice(None)),
+    "none of the rows": (slice(0), slice(None, None, -1), slice(None, None, -1)),
+    "none, backwards in twos": (slice(None, None, -2), slice(None, None, -1), slice(0, 0, -1)),
+    "transposed": (slice(None, None, -1), slice(None), slice(0)),
+    "expanded": (slice(None), slice(None), slice(0)),
+}
+
+
+@pytest.mark.parametrize("promise", ["example", "contiguous", "nothing"])
+@pytest.mark.parametrize("what", EMPTY_VIEWS)
+def test_strides_of_an_array_without_elements_mean_nothing(what, promise):
+    """Backwards, in steps, transposed, repeated: reductions and pads give their fill."""
+    array = np.ones((4, 3, 2), np.float32)
+    array = np.broadcast_to(array[:1], array.shape) if what == "expanded" else array
+    array = array[EMPTY_VIEWS[what]]
+    array = array.transpose(2, 0, 1) if what == "transposed" else array
+    assert array.size == 0
+    with FusionDefinition() as fd:
+        if promise == "example":
+            x = fd.from_pytorch(array)
+        else:
+            x = fd.define_tensor(shape=[-1] * 3, contiguity=promise == "contiguous")
+        for d in range(3):
+            fd.add_output(fd.ops.sum(x, [d]))
+        fd.add_output(fd.ops.pad(x, [1, 0, 0, 2, 1, 1], 3.0))
+        fd.add_output(x * 2.0)
+    got = fd.execute([array], backend="interpret")
+    padded = np.pad(array, ((1, 1), (0, 2), (1, 0)), constant_values=3.0)
+    expected = [*(array.sum(d) for d in range(3)), padded, array * 2]
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
