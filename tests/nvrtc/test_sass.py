@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import sass_loops
 from cli_process import EXECUTED, TINY, fuser
@@ -14,12 +15,15 @@ from rings.cells import TYPES, Cell, definition
 from rings.matrix import BASES, MULTICAST, STORES
 from sass_loops import require_marked_loops
 
+from fuser import DataType, FusionDefinition
 from fuser import LoadStoreOpType as L
 from fuser.api.execute import bind, program_of
 from fuser.runtime.nvrtc import Cubin, compile_cubin
 from fuser.sass import nounroll_pragmas, read_cubin
 
 pytestmark = pytest.mark.nvrtc
+
+Int, Float = DataType.Int, DataType.Float
 
 KERNEL = """
 extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {{
@@ -61,17 +65,16 @@ KERNELS = {
     "rolled_in_device_fn": (FUNCTION + KERNEL.format(body="a = taps(x + i);"), (1, 1), (1, 1)),
 }
 ALL = os.environ.get("FUSER_SASS") == "all"
-"""By default debug builds for sm_90a only, and some kernels of this package."""
+"""By default for sm_90a only, and some kernels; `test_unroll_table.py` compiles for all."""
 ARCHS = ("sm_80", "sm_90a", "sm_120a")
 BUILDS = {"release": {}, "lineinfo": {"lineinfo": True}, "debug": {"debug": True}}
 
 
 @pytest.mark.parametrize(
     ("arch", "build"),
-    [(arch, "release") for arch in ARCHS]
-    + [
-        (arch, build) for arch in (ARCHS if ALL else ("sm_90a",)) for build in ("lineinfo", "debug")
-    ],
+    [(arch, build) for arch in ARCHS for build in BUILDS]
+    if ALL
+    else [("sm_90a", "release"), ("sm_90a", "debug")],
 )
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_and_loads(name, build, arch):
@@ -121,6 +124,26 @@ def test_an_array_with_a_rolled_index_is_in_local_memory(n):
 def test_manual_schedules(case, rng):
     for kernel in program(case.build(), case.inputs(rng, -1)).kernels:
         require_marked_loops(case.name, kernel)
+
+
+@pytest.mark.parametrize("op", ["pow", "gcd", "softmax", "sum", "transpose"])
+def test_automatic_schedules(op):
+    """Recipes, and functions of the prelude that have loops."""
+    integer = op in ("pow", "gcd")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=Int if integer else Float)
+        made = {
+            "pow": lambda: fd.ops.pow(x, x),
+            "gcd": lambda: fd.ops.gcd(x, x),
+            "softmax": lambda: fd.ops.softmax(x, 1),
+            "sum": lambda: fd.ops.sum(x, [0]),
+            "transpose": lambda: fd.ops.permute(x, [1, 0]),
+        }[op]()
+        fd.add_output(made)
+    inputs = [np.ones((100, 300), np.int64 if integer else np.float32)]
+    for kernel in program_of(fd, bind(fd, inputs)).kernels:
+        report = require_marked_loops(op, kernel)
+        assert report.rolled_loops >= 1 or not integer
 
 
 def test_loops_without_a_mark_are_found(rng, monkeypatch):

@@ -1,0 +1,95 @@
+"""``python tests/marks.py [pytest arguments]``: the loops of every kernel that tests build.
+
+Runs pytest in this process, keeps each kernel that a fusion was compiled to, and compiles them: the
+loops of the machine code are those that PTX asks to be left rolled. Exits with 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from sass_loops import count_loops  # noqa: E402
+
+from fuser.api.listen import listening  # noqa: E402
+from fuser.codegen.emit import emit  # noqa: E402
+from fuser.core.errors import FuserError  # noqa: E402
+from fuser.kir.program import Program  # noqa: E402
+
+LIBRARY = re.compile(r"\b(fmodf?|remainder_of)\(")
+"""Functions with loops of their own."""
+
+
+@dataclass
+class Collector:
+    """Keeps the CUDA of every kernel, and the first test that built it."""
+
+    test: str = ""
+    kernels: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Note which test runs."""
+        self.test = item.nodeid
+
+    def building(self, *_: Any) -> Any:
+        """See `fuser.api.listen.Listener`."""
+        return lambda stage, ir: None
+
+    def built(self, fd: Any, program: Program, *_: Any) -> None:
+        """Keep the kernels of a program."""
+        for kernel in program.kernels:
+            self.kernels.setdefault(emit(kernel), (kernel.name, self.test))
+
+    def called(self, *_: Any) -> None:
+        """See `fuser.api.listen.Listener`."""
+
+    def ran(self, *_: Any) -> None:
+        """See `fuser.api.listen.Listener`."""
+
+
+def main() -> int:
+    """Run tests, compile, compare; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python tests/marks.py", description=__doc__)
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th kernel")
+    options, arguments = parser.parse_known_args()
+    found = Collector()
+    quiet = ("-q", "--no-header", "-p", "no:xdist", "-o", "addopts=--import-mode=importlib")
+    with listening(found):
+        pytest.main([*arguments, *quiet], [found])
+    chosen = list(found.kernels.items())[:: options.every]
+    print(f"{len(found.kernels)} kernels, of which {len(chosen)} are compiled for {options.arch}")
+    counts = Counter[str]()
+    for source, (name, test) in chosen:
+        counts[verdict(source, name, test, options.arch)] += 1
+    print(", ".join(f"{n} {what}" for what, n in counts.items()))
+    return int(counts["DIFFERS"] > 0)
+
+
+def verdict(source: str, name: str, test: str, arch: str) -> str:
+    """Compare one kernel; print it where loops and marks differ."""
+    try:
+        report, marks = count_loops(source, name, arch)
+    except FuserError as error:
+        print(f"not compiled: {test}: {str(error).splitlines()[0]}")
+        return "not compiled"
+    loops = report.rolled_loops + report.spin_loops
+    if loops == marks:
+        return "ok"
+    if loops > marks and LIBRARY.search(source[source.index("__global__") :]):
+        return "with loops of the math library"
+    print(f"DIFFERS {loops} loops, {marks} marks: {test}", flush=True)
+    return "DIFFERS"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
