@@ -27,11 +27,14 @@ class Compiled:
     ----------
     counts
         Which trip counts it mentions: 0 the outer, 1 the inner.
+    names
+        The same, each with its name and level.
     """
 
     at: Function
     counts: tuple[int, ...]
     text: str
+    names: tuple[tuple[str, int], ...] = ()
 
 
 def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) -> Compiled:
@@ -42,9 +45,10 @@ def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) 
     if unknown:
         raise Unsupported(f"an index of its pipeline depends on {', '.join(sorted(unknown))}")
     text = _python(e, names)
-    used = tuple(sorted({counts[n] for n in variables(e) if n in counts}))
+    mentioned = tuple((n, counts[n]) for n in sorted(variables(e) & counts.keys()))
+    used = tuple(sorted({level for _, level in mentioned}))
     made = eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max})
-    return Compiled(cast("Function", made), used, text)
+    return Compiled(cast("Function", made), used, text, mentioned)
 
 
 def _python(e: Expr, names: Mapping[str, str]) -> str:
