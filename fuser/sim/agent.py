@@ -79,9 +79,10 @@ class Agent:
 
     def spread(self, value: Any) -> Array:
         """Return `value` with one element per lane, to be read only."""
-        if isinstance(value, np.ndarray) and value.shape == (self.tid.size,):
-            return value
-        return np.broadcast_to(np.asarray(value), (self.lanes,))
+        array: Array = np.asarray(value)
+        if array.shape == (self.tid.size,):
+            return array
+        return np.broadcast_to(array, (self.lanes,))
 
     def narrow(self, mask: Mask, condition: Any) -> Mask:
         """Return the lanes of `mask` where `condition` holds; ``None`` when that is all."""

@@ -16,6 +16,7 @@ from fuser.core.expr import BinOp, BinOpKind, Const, Expr, Select, Var, combine,
 from fuser.sim.agent import Mask
 
 INT32_MAX = 2**31 - 1
+_WHERE: Callable[[Any, Any, Any], Any] = np.where
 
 Env: TypeAlias = Mapping[str, Any]
 Evaluate: TypeAlias = Callable[[Env], Any]
@@ -123,4 +124,4 @@ def _operation(op: BinOpKind, rhs: Expr) -> Callable[[Any, Any], Any]:
 def _select(cond: Any, if_true: Any, if_false: Any) -> Any:
     if np.ndim(cond) == 0:
         return if_true if cond else if_false
-    return np.where(cond, if_true, if_false)
+    return _WHERE(cond, if_true, if_false)

@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from machine_code import MachineCode
 from ring_kernels import Ring, mutant
 from rings import matrix
-from rings.cells import L, definition
+from rings.cells import Cell, L, definition
 
 from fuser.api.execute import bind, program_of
 from fuser.codegen.emit import emit
@@ -60,13 +61,22 @@ INSTRUCTION = {"bulk": r"UBLKCP(?!\.)|UBLKCP\.S\.G", "tensor": r"UTMALDG\.2D",
                "cp.async": r"LDGSTS", "set": r"STS"}  # fmt: skip
 
 
-@pytest.mark.parametrize("loads", [*((k,) for k in INSTRUCTION), ("bulk", "cp.async"),
-                                   ("tensor", "set")], ids="+".join)  # fmt: skip
-@pytest.mark.parametrize(("roles", "war"), [
-    (False, "mbarrier"), (False, "barrier"), (True, "mbarrier")  # no block barrier between roles
-], ids=["pipelined-mbarrier", "pipelined-barrier", "roles"])  # fmt: skip
+LOADS = [*((k,) for k in INSTRUCTION), ("bulk", "cp.async"), ("tensor", "set")]
+KINDS = {
+    "pipelined-mbarrier": (False, "mbarrier"),
+    "pipelined-barrier": (False, "barrier"),
+    "roles": (True, "mbarrier"),  # no block barrier between roles
+}
+RINGS = MachineCode(
+    [Ring(3, loads, roles=roles, war=war) for roles, war in KINDS.values() for loads in LOADS],
+    Ring.kernel,
+)
+
+
+@pytest.mark.parametrize("loads", LOADS, ids="+".join)
+@pytest.mark.parametrize(("roles", "war"), KINDS.values(), ids=KINDS)
 def test_rings(loads, roles, war):
-    sass = _sass(Ring(3, loads, roles=roles, war=war).kernel())
+    sass = RINGS[Ring(3, loads, roles=roles, war=war)]
     for kind in loads:
         assert _count(INSTRUCTION[kind], sass) >= 1, kind
     assert _count(r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT", sass) >= 1
@@ -92,11 +102,18 @@ STORED = [
 ]
 
 
+def _scheduled(cell: Cell) -> Kernel:
+    fd = definition(cell)
+    (only,) = program_of(fd, bind(fd, cell.inputs(), True), True).kernels
+    return only
+
+
+SCHEDULED = MachineCode(STORED, _scheduled)
+
+
 @pytest.mark.parametrize("cell", STORED, ids=str)
 def test_schedules_with_stores(cell):
-    fd, inputs = definition(cell), [*cell.inputs()]
-    (only,) = program_of(fd, bind(fd, inputs, True), True).kernels
-    sass = _sass(only)
+    sass = SCHEDULED[cell]
     assert _count(r"UBLKCP" if cell.loads == (L.bulk,) else r"UTMASTG\.[12]D", sass) >= 1
     assert _count(r"UTMACMDFLUSH", sass) >= 1, "commit_group"
     assert _count(r"DEPBAR", sass) >= 1, "wait_group"
@@ -140,22 +157,28 @@ def test_a_wait_is_one_spin_loop(token):
     assert _loops(with_wait) - _loops(without) == 1
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
-def test_tensor_copies_of_every_rank(rank):
+def _copying(rank: int) -> Kernel:
     dims: tuple[Expr, ...] = (Const(32), *(Const(4),) * (rank - 1))
     strides = tuple(Const(128 * 4**i) for i in range(rank - 1))
     box = (32, *(1,) * (rank - 1))
     maps = [TensorMapParam(f"{n}_map", n, F32, dims, strides, box) for n in ("x", "y")]
     coords = (ZERO, *(Var("bx"),) * (rank - 1))
     tensors = (TensorParam("x", F32, "in", Const(8192)), TensorParam("y", F32, "out", Const(8192)))
-    kernel = Kernel(
+    return Kernel(
         "k", (*tensors, *maps), (SharedArray("t", F32, 32, 128),), (ONE, ONE, ONE),
         (Const(32), ONE, ONE), "i32",
         (TensorLoad("t", ZERO, "x_map", coords, "full", ZERO),
          TensorStore("y_map", coords, "t", ZERO), BulkWait(0)),
         barriers=(BarrierArray("full", 1),),
     )  # fmt: skip
-    sass = _sass(kernel)
+
+
+COPYING = MachineCode(range(1, 6), _copying)
+
+
+@pytest.mark.parametrize("rank", COPYING.items)
+def test_tensor_copies_of_every_rank(rank):
+    sass = COPYING[rank]
     assert _count(rf"UTMALDG\.{rank}D", sass) == 1
     assert _count(rf"UTMASTG\.{rank}D", sass) == 1
 

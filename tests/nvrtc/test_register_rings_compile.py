@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from machine_code import MachineCode
 from rings.cells import Cell, L, P, definition
 from rings.families import staged
 from rings.matrix import SLOTS
@@ -13,15 +14,21 @@ from rings.matrix import SLOTS
 from fuser import DataType, FusionDefinition
 from fuser.api.execute import bind, program_of
 from fuser.codegen.emit import emit
+from fuser.kir.core import Kernel
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.sass import disassemble
 
 pytestmark = pytest.mark.nvrtc
 
 
+def kernel_of(fd: FusionDefinition, inputs: list[np.ndarray]) -> Kernel:
+    (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
+    return kernel
+
+
 def sass_of(fd: FusionDefinition, inputs: list[np.ndarray]) -> str:
     """Return the machine code of a schedule's kernel, which must have no stack."""
-    (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
+    kernel = kernel_of(fd, inputs)
     cubin = compile_cubin(emit(kernel), kernel.name, "sm_90a", on_spill="raise")
     assert cubin.log.stack_bytes == 0
     return disassemble(cubin.image)
@@ -31,11 +38,22 @@ def in_local_memory(sass: str) -> list[str]:
     return re.findall(r"\b(?:LDL|STL)\b.*", sass)
 
 
-@pytest.mark.parametrize(("slots", "ahead"), SLOTS)
-@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Int8])
-def test_from_global_memory(slots, ahead, dtype):
-    cell = Cell("registers", (L.set,), slots, ahead, dtype=dtype)
-    assert not in_local_memory(sass_of(definition(cell), cell.inputs()))
+def of_cells(cells: list[Cell]) -> MachineCode[Cell]:
+    return MachineCode(cells, lambda cell: kernel_of(definition(cell), cell.inputs()))
+
+
+ALONE = of_cells(
+    [
+        Cell("registers", (L.set,), slots, ahead, dtype=dtype)
+        for dtype in (DataType.Float, DataType.Int8)
+        for slots, ahead in SLOTS
+    ]
+)
+
+
+@pytest.mark.parametrize("cell", ALONE.items, ids=str)
+def test_from_global_memory(cell):
+    assert not in_local_memory(ALONE[cell])
 
 
 INSIDE = (
@@ -44,19 +62,20 @@ INSIDE = (
     ("ws", L.bulk, 4096),
     ("ws-regs", L.tma, 1024),
 )
-SLOTS_INSIDE = [
-    (*inside, *distance)
-    for first, inside in enumerate(INSIDE)
-    for distance in SLOTS[first % 2 :: 2]
-]  # fmt: skip
+NESTED = of_cells(
+    [
+        Cell("nested", (load,), type=kind, slots=slots, ahead=ahead, tile=tile)
+        for first, (kind, load, tile) in enumerate(INSIDE)
+        for slots, ahead in SLOTS[first % 2 :: 2]
+    ]
+)
 """Every distance in one pipelined and one specialised ring."""
 
 
-@pytest.mark.parametrize(("kind", "load", "tile", "slots", "ahead"), SLOTS_INSIDE)
-def test_inside_a_ring(kind, load, slots, ahead, tile):
+@pytest.mark.parametrize("cell", NESTED.items, ids=str)
+def test_inside_a_ring(cell):
     """4096 elements are 32 trips, more than are unrolled: the rounds of the inner loop are not."""
-    cell = Cell("nested", (load,), type=kind, slots=slots, ahead=ahead, tile=tile)
-    assert not in_local_memory(sass_of(definition(cell), cell.inputs()))
+    assert not in_local_memory(NESTED[cell])
 
 
 def test_many_registers_a_slot():
