@@ -38,6 +38,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_cuda.FakeDriver]
         def built(source: str, name: str, arch: str, **_: object) -> Cubin:
             return Cubin(name, arch, source.encode(), None, CompileLog(), 0.0)
 
+        monkeypatch.setenv("FUSER_CACHE_SIZE", "0")
         monkeypatch.setattr(emit, "emit", compiled)
         monkeypatch.setattr(CUBINS, "get", built)
         yield fake

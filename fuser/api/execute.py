@@ -10,9 +10,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fuser.api import kept
 from fuser.api.fallback import tell_fallbacks
 from fuser.api.known_calls import KnownCalls
-from fuser.api.listen import LISTENERS, build_observed, run_observed
+from fuser.api.listen import LISTENERS, build_observed, run_observed, somebody_listens
 from fuser.api.out import Given, given_outputs
 from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
@@ -22,11 +23,12 @@ from fuser.fusion.scalars import bind_scalars
 from fuser.kir.program import Program
 from fuser.runtime.arrays import ArrayView, view_of
 from fuser.runtime.driver import device_available, on_device
+from fuser.runtime.executor import CudaProgram
 from fuser.runtime.memory import current_stream, stream_handle
+from fuser.runtime.torch_call import TorchCall
 
 if TYPE_CHECKING:
     from fuser.api.definition import FusionDefinition
-    from fuser.runtime.executor import CudaProgram
 
 Backend: TypeAlias = Literal["cuda", "interpret"]
 
@@ -51,8 +53,9 @@ class Compiled:
     """
 
     programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
-    cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, "CudaProgram"])
+    cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, CudaProgram])
     lock: threading.Lock = field(default_factory=threading.Lock)
+    compiling: threading.Lock = field(default_factory=threading.Lock)
     rows: frozenset[str] | None = None
     inner: frozenset[str] | None = None
     told: set[ShapeClass] = field(default_factory=set[ShapeClass])
@@ -164,7 +167,8 @@ def bind_and_run(
     """Run a call of which nothing is known yet."""
     call = bind(fd, inputs, manual)
     where = choose_backend(backend, list(call.views.values()), device)
-    program = program_of(fd, call, manual)
+    binary = binary_of(fd, compiled, call, manual) if where == "cuda" else None
+    program = binary.program if binary else program_of(fd, call, manual)
     given = None
     if outs is not None:
         written = frozenset(o.alias_of for o in fd.fusion.outputs if o.alias_of is not None)
@@ -173,16 +177,16 @@ def bind_and_run(
         tell_fallbacks(program, call.views, call.env)
 
     def run() -> list[Any]:
-        if where == "interpret":
+        if binary is None:
             return interpret(program, call, given)
-        return run_cuda(fd, compiled, program, call, inputs, given, stream)
+        return run_cuda(fd, compiled, binary, call, inputs, given, stream)
 
     if not LISTENERS:
         return run()
     for listener in LISTENERS:
         listener.called(fd, inputs, manual)
     gpu = max((v.device_id for v in call.views.values()), default=0)
-    return run_observed(fd, program, gpu if where == "cuda" else None, run)
+    return run_observed(fd, program, gpu if binary else None, run)
 
 
 def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> BoundCall:
@@ -198,7 +202,7 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
         compiled.inner = inner_sizes(fd.fusion, 1 if manual else 2)
         compiled.rows = frozenset() if manual else row_sizes(fd.fusion)
     cls, strides = classify(fd.fusion, views, sizes, rows=compiled.rows, inner=compiled.inner)
-    known = compiled.programs
+    known = {*compiled.programs, *compiled.cuda}
     if cls not in known and len(known) >= MAX_FIXED:
         cls, strides = classify(fd.fusion, views, sizes)
     return BoundCall(views, scalars, cls, {**sizes, **strides})
@@ -255,21 +259,18 @@ def interpret(program: Program, call: BoundCall, given: Given | None) -> list[An
 def run_cuda(
     fd: FusionDefinition,
     compiled: Compiled,
-    program: Program,
+    binary: CudaProgram,
     call: BoundCall,
     inputs: Sequence[Any],
     given: Given | None,
     stream: Any,
 ) -> list[Any]:
-    """Run on the GPU, compiling first if this class is new."""
-    from fuser.runtime.torch_call import TorchCall
-
-    binary = binary_of(compiled, program, call.cls)
+    """Run on the GPU; the next call on such torch tensors is a known one."""
     direct = {} if given is None else given.direct(binary.roles, call.env, call.views)
     results = binary.run(call.env, call.views, call.scalars, stream, direct)
     first = next(iter(call.views.values()), None)
     if given is None:
-        outputs = [results[o.buffer][0] for o in program.outputs if o.returned]
+        outputs = [results[o.buffer][0] for o in binary.program.outputs if o.returned]
     else:
         kind, device_id = (first.kind, first.device_id) if first else ("numpy", 0)
         queue = current_stream(kind, device_id) if stream is None else stream_handle(stream)
@@ -286,27 +287,48 @@ def is_on_torch(views: Mapping[str, ArrayView]) -> bool:
     return all(view.kind == "torch" and view.device == "cuda" for view in views.values())
 
 
-def binary_of(compiled: Compiled, program: Program, cls: ShapeClass) -> CudaProgram:
+def binary_of(
+    fd: FusionDefinition, compiled: Compiled, call: BoundCall, manual: bool
+) -> CudaProgram:
     """Return the compiled kernels of a shape class; threads that need them first wait for one."""
-    from fuser.codegen.emit import emit
-    from fuser.runtime.executor import CudaProgram
+    found = compiled.cuda.get(call.cls)
+    if found is not None:
+        return found
+    with compiled.compiling:
+        found = compiled.cuda.get(call.cls)
+        if found is None:
+            found = compiled.cuda[call.cls] = find_or_compile(fd, call, manual)
+        return found
 
-    with compiled.lock:
-        binary = compiled.cuda.get(cls)
-        if binary is None:
-            binary = compiled.cuda[cls] = CudaProgram(program, emit)
-        return binary
+
+def find_or_compile(fd: FusionDefinition, call: BoundCall, manual: bool) -> CudaProgram:
+    """Return the kernels that an earlier process kept, or compile and keep them."""
+    listened = manual or somebody_listens()  # schedules set by hand are not part of the key
+    key = None if listened else kept.key_of(fd.fusion, call.cls, call.env)
+    found = kept.find(key) if key else None
+    if found is None:
+        found = compile_class(fd, call, manual)
+        if key:
+            kept.keep(key, found)
+    return found
+
+
+def compile_class(fd: FusionDefinition, call: BoundCall, manual: bool) -> CudaProgram:
+    """Lower, print and compile the program of a call's shape class."""
+    program = program_of(fd, call, manual)
+    from fuser.codegen.emit import emit
+
+    return CudaProgram(program, emit)
 
 
 def compile_for(fd: FusionDefinition, inputs: Sequence[Any], manual: bool) -> None:
     """Compile and load the kernels of the class of `inputs`, and run nothing."""
     call = bind(fd, inputs, manual)
-    where = choose_backend(None, list(call.views.values()), None)
-    program = program_of(fd, call, manual)
-    if where == "interpret":
+    if choose_backend(None, list(call.views.values()), None) == "interpret":
+        program_of(fd, call, manual)
         return
     first = next(iter(call.views.values()), None)
     device_id = first.device_id if first else 0
-    binary = binary_of(compiled_of(fd, manual), program, call.cls)
+    binary = binary_of(fd, compiled_of(fd, manual), call, manual)
     with on_device(device_id):
         binary.bind(call.env, tuple(call.views), device_id)

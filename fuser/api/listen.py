@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fuser.api.manual import build_manual
-from fuser.api.pipeline import build_program
 from fuser.core.location import SourceLocation
 from fuser.kir.program import Program
-from fuser.passes.manager import Observer
 
 if TYPE_CHECKING:
     from fuser.api.definition import FusionDefinition
     from fuser.api.shape_class import ShapeClass
     from fuser.debug.dump import Dump
+    from fuser.passes.manager import Observer
 
 
 class Listener(Protocol):
@@ -46,6 +44,11 @@ LISTENERS: list[Listener] = []
 _compilations = itertools.count()
 
 
+def somebody_listens() -> bool:
+    """Whether anybody has to hear of a compilation."""
+    return bool(LISTENERS or os.environ.get("FUSER_DUMP"))
+
+
 @contextmanager
 def listening(listener: Listener) -> Generator[None]:
     """Let `listener` hear what happens in the block."""
@@ -60,6 +63,9 @@ def build_observed(
     fd: FusionDefinition, cls: ShapeClass, sizes: Mapping[str, int], manual: bool = False
 ) -> Program:
     """Compile `fd` for a shape class, seen by the listeners and by ``FUSER_DUMP``."""
+    from fuser.api.manual import build_manual
+    from fuser.api.pipeline import build_program
+
     observers = [listener.building(fd, sizes) for listener in LISTENERS]
     dump = _dump(fd)
     if dump is not None:

@@ -1,4 +1,4 @@
-"""``python -m fuser cache``: the compiled kernels kept on disk, listed or deleted."""
+"""``python -m fuser cache``: compiled kernels, and how they are launched, kept on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuser.cli import show
 from fuser.cli.command import Command
 from fuser.cli.script import complain
 from fuser.core.errors import OptionError
-from fuser.runtime.cache import cubin_store, unpack
+from fuser.runtime.cache import cubin_store, launch_store, unpack
 from fuser.runtime.store import Entry, EntryStore, unseal
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -30,11 +30,15 @@ def configure(part: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """List or clear the folder of this user."""
     try:
-        store = cubin_store()
+        store, launches = cubin_store(), launch_store()
     except OptionError as error:
         return complain(show.console(stderr=True), "cache", str(error))
     out = show.console()
-    return clear(out, store) if args.what == "clear" else listing(out, store)
+    if args.what == "list":
+        listing(out, store)
+        total(out, launches)
+        return 0
+    return max(clear(out, store), clear(out, launches))
 
 
 def clear(out: Console, store: EntryStore) -> int:
@@ -49,7 +53,7 @@ def clear(out: Console, store: EntryStore) -> int:
     return int(left > 0)
 
 
-def listing(out: Console, store: EntryStore) -> int:
+def listing(out: Console, store: EntryStore) -> None:
     """Print a table of the entries and what they take together."""
     entries = store.entries()
     if entries:
@@ -63,11 +67,16 @@ def listing(out: Console, store: EntryStore) -> int:
             used = f"{age(now - entry.used)} ago"
             table.add_row(*titles(entry), show.size(entry.nbytes), used)
         out.print(table)
-    total = show.size(sum(entry.nbytes for entry in entries))
+    total(out, store)
+
+
+def total(out: Console, store: EntryStore) -> None:
+    """Print what the entries of a folder take together."""
+    entries = store.entries()
+    size = show.size(sum(entry.nbytes for entry in entries))
     count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
-    line = f"{store.folder}: {count}, {total} of at most {show.size(store.limit)}"
+    line = f"{store.folder}: {count}, {size} of at most {show.size(store.limit)}"
     out.print(Text(line), soft_wrap=True)
-    return 0
 
 
 def titles(entry: Entry) -> tuple[Text, Text]:

@@ -14,6 +14,9 @@ from fuser.runtime.log import CompileLog, OnSpill
 from fuser.runtime.nvrtc import Cubin, compile_cubin, compile_options, nvrtc_build
 from fuser.runtime.store import FORMAT, EntryStore, cache_folder, size_limit
 
+LAUNCH_LIMIT = 32 * 2**20
+"""Bytes of all entries of `launch_store`."""
+
 
 def cubin_key(source: str, name: str, arch: str, options: tuple[str, ...]) -> str:
     """Return the hexadecimal key of a compilation, the build of NVRTC included."""
@@ -29,6 +32,11 @@ def cubin_store(folder: Path | None = None, limit: int | None = None) -> EntrySt
     """Return the store of cubins, by default where and as large as the environment says."""
     where = cache_folder() / "cubin" if folder is None else folder
     return EntryStore(where, size_limit() if limit is None else limit)
+
+
+def launch_store() -> EntryStore:
+    """Return the store of what launches need to know of fusions; a few KiB each."""
+    return EntryStore(cache_folder() / "launch", min(size_limit(), LAUNCH_LIMIT))
 
 
 class CubinCache:
@@ -88,6 +96,17 @@ class CubinCache:
 
         cubin = self._memory.get(key) or self._once(key, build)
         cubin.log.enforce(name, "ignore" if debug else on_spill)
+        return cubin
+
+    def find(self, key: str, on_spill: OnSpill = "warn") -> Cubin | None:
+        """Return the cubin kept under a key of `cubin_key`, or None."""
+        cubin = self._memory.get(key)
+        if cubin is None:
+            payload = self.store.read(key)
+            if payload is None:
+                return None
+            cubin = self._memory[key] = unpack(payload)
+        cubin.log.enforce(cubin.name, on_spill)
         return cubin
 
     def _once(self, key: str, build: Callable[[], Cubin]) -> Cubin:

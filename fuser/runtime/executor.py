@@ -7,7 +7,7 @@ copies into aliased inputs come last, so a failure leaves the caller's arrays as
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -63,7 +63,7 @@ class CudaProgram:
     ) -> None:
         self.program = program
         self.arch = arch or device(0).arch
-        self.sources = tuple(emit(kernel) for kernel in program.kernels)
+        self.sources: tuple[str, ...] = tuple(emit(kernel) for kernel in program.kernels)
 
         def build(source: str, kernel: Kernel) -> Cubin:
             return cache.get(
@@ -72,10 +72,21 @@ class CudaProgram:
 
         with ThreadPoolExecutor(max_workers=8) as pool:  # NVRTC runs without the GIL
             self.cubins = tuple(pool.map(build, self.sources, program.kernels))
-        params = [param for kernel in program.kernels for param in kernel.params]
+        self._set_up()
+
+    @classmethod
+    def of_cubins(cls, program: Program, cubins: Sequence[Cubin], arch: str) -> CudaProgram:
+        """Return a program whose kernels are compiled already; its `sources` are not known."""
+        made = cls.__new__(cls)
+        made.program, made.cubins, made.arch, made.sources = program, tuple(cubins), arch, ()
+        made._set_up()
+        return made
+
+    def _set_up(self) -> None:
+        params = [param for kernel in self.program.kernels for param in kernel.params]
         self.scalars = {p.name: p.dtype for p in params if isinstance(p, ScalarParam)}
         self._tensors = [p for p in params if isinstance(p, TensorParam)]
-        self.roles = roles_of(program)
+        self.roles = roles_of(self.program)
         self._bound: dict[tuple[Any, ...], Bound] = {}
         self._functions: dict[int, tuple[Function, ...]] = {}
         self._counters: dict[int, Counters] = {}

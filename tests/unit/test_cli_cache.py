@@ -51,7 +51,8 @@ def test_the_list(folder):
     assert "softmax_0" in rows[0]
     assert len(rows) == 2
     sizes = sum(path.stat().st_size for path in (folder / "cubin").iterdir())
-    assert lines[-1] == (f"{folder / 'cubin'}: 2 entries, {show.size(sizes)} of at most 3.0 MiB")
+    assert lines[-1] == f"{folder / 'launch'}: 0 entries, 0 B of at most 3.0 MiB"
+    assert lines[-2] == (f"{folder / 'cubin'}: 2 entries, {show.size(sizes)} of at most 3.0 MiB")
 
 
 def test_a_damaged_entry_is_listed_as_such(folder):
@@ -65,9 +66,12 @@ def test_a_damaged_entry_is_listed_as_such(folder):
 def test_clearing(folder):
     (folder / "cubin" / ".new-1").write_bytes(b"x")
     (folder / "cubin" / "notes.txt").write_bytes(b"x")
+    (folder / "launch").mkdir()
+    (folder / "launch" / ("0" * 64)).write_bytes(b"x")
     done = run(folder, "clear")
     assert done.returncode == 0, done.stderr
     assert "deleted 3 files" in done.stdout
+    assert "deleted 1 file, 1 B" in done.stdout
     assert [path.name for path in (folder / "cubin").iterdir()] == ["notes.txt"]
     again = run(folder, "clear")
     assert (again.returncode, "deleted 0 files, 0 B" in again.stdout) == (0, True)

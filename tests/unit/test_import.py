@@ -52,3 +52,14 @@ def test_the_names_that_must_not_be_loaded_exist():
         "import fuser.debug.page, fuser.timeline.record, fuser.schedule.recipes.catalog"
     )
     assert sorted(LATER - everything - {"matplotlib"}) == []
+
+
+def test_running_kernels_that_are_kept_takes_no_compiler():
+    """`fuser.api.kept` finds them; schedules, passes, templates and simulator stay away."""
+    loaded = loaded_by("import fuser.api.execute")
+    assert "fuser.api.kept" in loaded
+    compilers = (
+        "jinja2", "fuser.schedule.recipes", "fuser.passes.lower", "fuser.kir.stmts", "fuser.sim",
+        "fuser.api.pipeline", "fuser.codegen.emit",
+    )  # fmt: skip
+    assert [name for name in sorted(loaded) if name.startswith(compilers)] == []
