@@ -2,9 +2,10 @@
 
 A process that finds it there loads the cubins and launches: it does not choose a schedule, lower or
 print, nor import what that needs. The key covers everything the kernels follow from: fusion, shape
-class, sizes of the call (recipes look at them), architecture, the build of NVRTC, and the text of
-every source file and template of this package and of jinja2. An entry holds the program without the
-bodies of its kernels, and the keys of their cubins in the cache of `fuser.runtime.cache`.
+class, sizes of the call (recipes look at them), the definition's default for loops, architecture,
+the build of NVRTC, and the text of every source file and template of this package and of jinja2. An
+entry holds the program without the bodies of its kernels, and the keys of their cubins in the cache
+of `fuser.runtime.cache`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fuser.api.shape_class import ShapeClass
 from fuser.codegen.env import template_dir
 from fuser.core.dtypes import DataType
 from fuser.core.expr import BinOp, Const, Select, Var
+from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.graph import FusionGraph
 from fuser.kir.core import (
     BarrierArray,
@@ -54,13 +56,18 @@ class _Unspellable(Exception):
     """A part of a fusion of which two equal ones cannot be recognised."""
 
 
-def key_of(graph: FusionGraph, cls: ShapeClass, env: Mapping[str, int]) -> str | None:
+def key_of(
+    graph: FusionGraph, cls: ShapeClass, env: Mapping[str, int], default_unroll: DefaultUnroll
+) -> str | None:
     """Return the key of a call; None when nothing is kept, or a part has no spelling."""
     if not launch_store().limit:
         return None
     values = tuple((value, graph.operand_names(value)) for value in graph.values)
     inputs = tuple(value.name for value in graph.inputs)
-    parts = (values, inputs, graph.outputs, graph.constraints, cls, tuple(sorted(env.items())))
+    parts = (
+        values, inputs, graph.outputs, graph.constraints, cls, tuple(sorted(env.items())),
+        default_unroll,
+    )  # fmt: skip
     try:
         text = "".join(spelled(parts))
     except _Unspellable:

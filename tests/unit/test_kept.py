@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from inspect import signature
 
 import fake_cuda
 import fake_gpu
@@ -12,6 +13,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.api import execute, kept
+from fuser.api.pipeline import build_program
 from fuser.core.dtypes import DataType as Row
 from fuser.runtime import cache
 from fuser.runtime.cache import CUBINS, launch_store
@@ -54,8 +56,8 @@ def later_process():
     CUBINS.forget()
 
 
-def softmax(factor=1.0, dtype=DataType.Float):
-    with FusionDefinition() as fd:
+def softmax(factor=1.0, dtype=DataType.Float, **options):
+    with FusionDefinition(**options) as fd:
         x = fd.define_tensor([-1, -1], True, dtype)
         e = fd.ops.exp(x * factor - fd.ops.max(x, [1], True))
         fd.add_output(e / fd.ops.sum(e, [1], True))
@@ -88,6 +90,7 @@ def test_whatever_kernels_follow_from_is_in_the_key(machine, lowered, rng, monke
         (lambda: softmax(factor=2.0), x),
         (lambda: softmax(factor=np.nextafter(1.0, 2.0)), x),
         (lambda: softmax(dtype=DataType.Double), x.astype(float)),
+        (lambda: softmax(default_unroll="rolled"), x),
         (softmax, x[:, :95].copy()),  # another class
         (softmax, x[:32]),  # other sizes, at which recipes look
     ]
@@ -110,6 +113,12 @@ def test_whatever_kernels_follow_from_is_in_the_key(machine, lowered, rng, monke
         kept.device.cache_clear()
         number += 1
         assert len(lowered) == number, name
+
+
+def test_whatever_a_build_is_told_is_in_the_key():
+    told = {*signature(build_program).parameters} - {"name", "observers"}
+    assert told == {"graph", "cls", "sizes", "default_unroll"}
+    assert len(signature(kept.key_of).parameters) == len(told)
 
 
 def test_the_digest_reads_every_source_file(tmp_path, monkeypatch):
