@@ -30,7 +30,13 @@ class ArrayKind:
 
 
 def array_kind(array: Any) -> ArrayKind:
-    """Describe an array with NumPy's or torch's attributes; raise on an unknown dtype."""
+    """Describe an array with NumPy's or torch's attributes; raise on anything else."""
+    if not (hasattr(array, "dtype") and hasattr(array, "shape")):
+        raise DefinitionError(
+            f"array: got {array!r}, a {type(array).__name__}; needed an array with a dtype and a "
+            "shape, of NumPy, torch, cupy, jax or numba",
+            caller_location(),
+        )
     name = str(array.dtype).rpartition(".")[2]
     dtype = _BY_NAME.get(name)
     if dtype is None:

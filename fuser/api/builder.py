@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 import numpy as np
 
 from fuser.api.call import Call, Directed
+from fuser.api.destination import is_writing_other
 from fuser.api.extents import to_expr
 from fuser.api.tensor import Handle, Number, Scalar, Tensor
 from fuser.core.dtypes import DataType
@@ -19,7 +21,19 @@ from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import broadcast, unify
+from fuser.ops import BY_NAME
 from fuser.schedule.hand import HandSchedule
+
+INT_RANGE = (-(2**63), 2**63 - 1)
+FLOAT_RANGE = (-sys.float_info.max, sys.float_info.max)
+
+
+def check_range(what: str, number: object, dtype: DataType) -> None:
+    """Raise `DefinitionError` for a Python integer beyond what `dtype` is computed in."""
+    low, high = FLOAT_RANGE if dtype.is_float else INT_RANGE
+    if type(number) is int and not low <= number <= high:
+        name, shown = ("a float", "an integer") if dtype.is_float else ("Int", str(number))
+        raise DefinitionError(f"{what}: {shown} does not fit {name}; {low} to {high} is needed")
 
 
 class Builder:
@@ -72,8 +86,13 @@ class Builder:
             self._handles[old].name = new
         self._handles = {handle.name: handle for handle in self._handles.values()}
 
-    def check_open(self, call: str) -> None:
-        """Raise `DefinitionError` when the definition is finished."""
+    def check_open(self, call: str, operands: Sequence[Any] = ()) -> None:
+        """Raise `DefinitionError` when the definition is finished, or another is being written."""
+        mine = [item.name for item in operands if isinstance(item, Handle) and item.fd is self]
+        if self.closed and mine and is_writing_other(self):
+            raise DefinitionError(
+                f"{call}: operand {mine[0]} belongs to another FusionDefinition", caller_location()
+            )
         if self.closed:
             raise DefinitionError(
                 f"{call}: the definition is finished; call it inside `with`", caller_location()
@@ -160,8 +179,15 @@ class Builder:
             "constant", (), dtype or default, (), ConstantAttrs(number, dtype is None),
             location=self.location,
         )  # fmt: skip
+        if dtype is not None:
+            self.check_fits("define_scalar", value, dtype)
         self._constants[key] = value.name
         return value
+
+    def check_fits(self, op: str, value: Value, dtype: DataType) -> None:
+        """Raise `DefinitionError` for a constant integer beyond what is computed with."""
+        if isinstance(value.attrs, ConstantAttrs):
+            check_range(op, value.attrs.value, dtype)
 
     def unify(self, a: Expr, b: Expr, why: str) -> Expr:
         """Return the extent that `a` and `b` share."""
@@ -202,7 +228,9 @@ class Builder:
     def emit_pointwise(self, op: str, operands: Sequence[Any]) -> Any:
         """Add a pointwise value of the op table: dtype and shape follow from the operands."""
         values = [self.operand(op, item) for item in operands]
-        _, dtype = pointwise_types(self.fusion, op, values)
+        compute, dtype = pointwise_types(self.fusion, op, values)
+        for value, needed in zip(values, BY_NAME[op].operand_dtypes(compute), strict=True):
+            self.check_fits(op, value, needed)
         if self.numpy_broadcasting:
             rank = max((v.rank for v in values), default=0)
             values = [self._with_rank(v, rank) for v in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fuser.api.builder import Builder
+from fuser.api.builder import Builder, check_range
 from fuser.api.extents import to_expr, to_shape
 from fuser.api.recording import recorded
 from fuser.api.tensor import Extent, Operand, Scalar, Tensor
@@ -25,6 +25,7 @@ class CreationOps:
         fd = self.definition
         extents = to_shape(fd.fusion, shape, "full")
         fill = fd.scalar_operand("full", fill_value)
+        fd.check_fits("full", fill, dtype)
         result = fd.emit_tensor("full", (fill,), dtype, extents, FullAttrs())
         return result
 
@@ -51,6 +52,7 @@ class CreationOps:
                     raise DefinitionError(
                         f"iota: {what} is {number!r} and dtype {dtype.name}; an integer is needed"
                     )
+                check_range(f"iota: {what}", number, dtype)
             attrs = IotaAttrs(
                 to_expr(fd.fusion, start, "iota: start"), to_expr(fd.fusion, step, "iota: step")
             )

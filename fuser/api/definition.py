@@ -297,8 +297,13 @@ class FusionDefinition(Builder):
         Raises
         ------
         InputError
-            The number of inputs or the length of a vector is wrong.
+            They are no list, or their number or the length of a vector is wrong.
         """
+        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+            raise InputError(
+                f"execute: got a {type(inputs).__name__}; needed a list of inputs, one for each "
+                f"of {', '.join(map(_argument_name, self.arguments))}"
+            )
         if len(inputs) != len(self.arguments):
             raise InputError(
                 f"execute: got {len(inputs)} inputs; the definition has {len(self.arguments)}: "

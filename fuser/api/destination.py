@@ -35,6 +35,12 @@ def writing(fd: Owner) -> Generator[None, None, None]:
         leave()
 
 
+def is_writing_other(fd: Owner) -> bool:
+    """Whether a definition is being written here, and it is not `fd`."""
+    opened = _OPEN.get()
+    return bool(opened) and opened[-1] is not fd
+
+
 def destination(*arguments: Any) -> Owner | None:
     """Return the definition that a call with `arguments` adds to; None: it runs at once.
 

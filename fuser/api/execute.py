@@ -17,7 +17,7 @@ from fuser.api.listen import LISTENERS, build_observed, run_observed, somebody_l
 from fuser.api.out import Given, given_outputs
 from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
-from fuser.core.errors import BackendError, InputError
+from fuser.core.errors import BackendError, DefinitionError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.scalars import bind_scalars
 from fuser.kir.program import Program
@@ -191,6 +191,8 @@ def bind_and_run(
 
 def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> BoundCall:
     """Check `inputs` against the definition and find the shape class of the call."""
+    if not fd.fusion.outputs:
+        raise DefinitionError("execute: the definition has no outputs; needed an add_output()")
     arrays, given = fd.named_inputs(inputs)
     scalars = bind_scalars(fd.fusion, given)
     written = {output.alias_of for output in fd.fusion.outputs}

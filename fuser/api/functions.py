@@ -14,17 +14,17 @@ from typing import Any
 
 from fuser.api.destination import destination
 from fuser.api.fuse import FusedFunction
-from fuser.api.ops import Ops
+from fuser.api.ops import Ops, missing, operation_names
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     if name.startswith("_") or name not in __dir__():
-        raise AttributeError(f"fuser.ops has no operation {name!r}")
+        raise missing(name)
     return _function(name)
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in dir(Ops) if hasattr(_method(n), "__wrapped__"))
+    return operation_names()
 
 
 def _method(name: str) -> Any:

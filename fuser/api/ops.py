@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import Any
 
 from fuser.api.builder import Builder
 from fuser.api.composites import Composites
@@ -13,8 +14,10 @@ from fuser.api.reduction_ops import ReductionOps
 from fuser.api.tensor import Operand, Scalar, Tensor
 from fuser.api.view_ops import ViewOps
 from fuser.core.dtypes import DataType
-from fuser.core.errors import DefinitionError
+from fuser.core.errors import DefinitionError, MissingOperationError
+from fuser.core.location import caller_location
 from fuser.ops import POINTWISE, OpSpec
+from fuser.ops.planned import PLANNED
 
 
 class Ops(ViewOps, ReductionOps, CreationOps, Composites):
@@ -36,6 +39,7 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
         if not isinstance(given, DataType):
             raise DefinitionError(f"cast: dtype is {given!r}; a DataType is needed")
         value = self.definition.operand("cast", a)
+        self.definition.check_fits("cast", value, dtype)
         return self.definition.emit("cast", (value,), dtype, value.shape)
 
     @recorded
@@ -78,9 +82,24 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
         result: Tensor | Scalar = self.definition.emit_pointwise(op, operands)
         return result
 
-    if TYPE_CHECKING:
-        # one method per row of the op table, attached below
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Say that there is no such operation; one per row of the op table is attached below."""
+        raise missing(name)
+
+
+def operation_names() -> list[str]:
+    """Return the names of all operations."""
+    return sorted(n for n in dir(Ops) if hasattr(getattr(Ops, n), "__wrapped__"))
+
+
+def missing(name: str) -> AttributeError:
+    """Return the error about an operation that does not exist."""
+    if name.startswith("_"):
+        return AttributeError(f"there is no operation {name!r}")
+    what = "is not there yet" if name in PLANNED else "is no operation"
+    near = get_close_matches(name, operation_names())
+    hint = f"; near names: {', '.join(near)}" if near else ""
+    return MissingOperationError(f"ops.{name}: {what}{hint}", caller_location())
 
 
 def _method(spec: OpSpec) -> Callable[..., Any]:

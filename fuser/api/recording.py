@@ -29,7 +29,7 @@ def recorded(method: Callable[P, R]) -> Callable[P, R]:
         fd: Any = owner.definition
         if fd.location is not None:
             return method(*args, **kwargs)
-        fd.check_open(name)
+        fd.check_open(name, args)
         fd.location = caller_location()
         try:
             result = method(*args, **kwargs)

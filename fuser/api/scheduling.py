@@ -243,6 +243,11 @@ class Scheduling:
             raise ScheduleError(
                 "circular_buffer: compute-at position 0; inline it inside the loop first"
             )
+        if ts.circular is not None:
+            raise ScheduleError(
+                f"circular_buffer: it is circular-buffered with {ts.circular.stages} stages "
+                "already; needed one circular_buffer of a tensor"
+            )
         ts.circular = CircularBuffer.of(number_of_stages, prefetch_distance, type)
         if not 1 <= ts.stage_position <= ts.position:
             at, ts.circular = ts.stage_position, None
@@ -267,6 +272,11 @@ class Scheduling:
             raise ScheduleError(
                 f"circular_buffer: prefetch distance {prefetch} and {type} of a tile that the copy "
                 "engine stores; it has stages only"
+            )
+        if ts.staging:
+            raise ScheduleError(
+                f"circular_buffer: it has {ts.staging} stages already; needed one circular_buffer "
+                "of a tensor"
             )
         CircularBuffer(stages, 0)
         if ts.position == 0 and stages > 1:

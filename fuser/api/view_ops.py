@@ -281,6 +281,7 @@ class ViewOps:
         summed = zip(tensor.shape, widths, strict=True)
         shape = to_shape(fd.fusion, [e + before + after for e, (before, after) in summed], what)
         fill = fd.scalar_operand(what, 0 if value is None else value)
+        fd.check_fits(what, fill, tensor.dtype)
         return fd.emit_tensor("pad", (tensor, fill), tensor.dtype, shape, PadAttrs(widths))
 
     @recorded

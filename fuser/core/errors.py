@@ -29,6 +29,10 @@ class DefinitionError(FuserError):
     """A fusion is defined in a way that has no meaning (dtype, rank, shape, operand)."""
 
 
+class MissingOperationError(DefinitionError, AttributeError):
+    """There is no operation of this name."""
+
+
 class ScheduleError(FuserError):
     """A scheduling directive cannot be applied."""
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
-from fuser.core.expr import Const, Expr, Var, evaluate, variables
-from fuser.fusion.graph import FusionGraph, Value
+from fuser.core.expr import BinOp, Const, Expr, Var, evaluate, variables
+from fuser.fusion.graph import Constraint, FusionGraph, Value
 from fuser.fusion.scalars import bind_scalar
 
 
@@ -88,12 +88,23 @@ def _dtype_of(name: str, dtype: Any) -> DataType:
 
 def _check_constraints(graph: FusionGraph, sizes: Mapping[str, int]) -> None:
     for c in graph.constraints:
-        lhs, rhs = evaluate(c.lhs, sizes), evaluate(c.rhs, sizes)
-        if lhs != rhs:
-            raise InputError(
-                f"{_origin(graph, c.lhs, c.rhs)}: {c.why}: {extent_text(c.lhs)} is {lhs} and "
-                f"{extent_text(c.rhs)} is {rhs}; they must agree",
-                c.location,
+        if evaluate(c.lhs, sizes) != evaluate(c.rhs, sizes):
+            origin = _origin(graph, c.lhs, c.rhs)
+            raise InputError(f"{origin}: {c.why}: {_disagreement(c, sizes)}", c.location)
+
+
+def _disagreement(c: Constraint, sizes: Mapping[str, int]) -> str:
+    """Say which extents differ, or, of ``min(a, b) == b``, that `a` is too small."""
+    match c.lhs:
+        case BinOp("min", extent, needed) if needed == c.rhs:
+            return (
+                f"{extent_text(extent)} is {evaluate(extent, sizes)}; at least "
+                f"{evaluate(needed, sizes)} is needed"
+            )
+        case _:
+            return (
+                f"{extent_text(c.lhs)} is {evaluate(c.lhs, sizes)} and {extent_text(c.rhs)} is "
+                f"{evaluate(c.rhs, sizes)}; they must agree"
             )
 
 

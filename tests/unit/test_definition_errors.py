@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fuser
 from fuser import DataType, FusionDefinition
+from fuser.api.ops import operation_names
 from fuser.core.errors import DefinitionError, InputError
 from fuser.fusion.bind import bind_sizes
+from fuser.ops.planned import PLANNED
 
 pytestmark = pytest.mark.unit
 
 D = DataType
+ROOT = Path(__file__).parents[2]
 
 
 class Fusion:
@@ -158,6 +162,23 @@ CASES = {
     "cat of one": (lambda f: f.ops.cat(f.x), "cat: takes no such arguments: t0: tensors of a"),
     "no operand": (lambda f: f.ops.sum(), "sum: takes no such arguments: "),
     "vector": (lambda f: f.define_vector("a"), "define_vector: takes no such arguments: "),
+    "a list": (lambda f: f.from_pytorch([1.0, 2.0]),
+               "array: got [1.0, 2.0], a list; needed an array with a dtype and a shape, of NumPy"),
+    "an op to come": (lambda f: f.ops.matmul(f.x, f.x),
+                      "ops.matmul: is not there yet; near names: mul"),
+    "an op misspelt": (lambda f: f.ops.rsqr(f.x), "ops.rsqr: is no operation; near names: rsqrt"),
+    "no op": (lambda f: f.ops.xyzzy(f.x), "ops.xyzzy: is no operation"),
+    "an op to come, as a function": (lambda f: fuser.ops.topk(f.x), "ops.topk: is not there yet"),
+    "past Int": (lambda f: f.i + 2**63, f"add: {2**63} does not fit Int; {-2**63} to {2**63 - 1}"),
+    "below Int": (lambda f: f.i > -2**63 - 1, f"gt: {-2**63 - 1} does not fit Int"),
+    "past Int, logical": (lambda f: f.ops.logical_and(f.i, 2**64), f"{2**64} does not fit Int"),
+    "past Int, chosen": (lambda f: f.ops.where(f.i > 0, f.i, 2**63), "where: 92233720368547758"),
+    "past Int, full": (lambda f: f.ops.full([2], 2**63, D.Int32), "full: 9223372036854775808 does"),
+    "past Int, pad": (lambda f: f.ops.pad(f.i, [1, 1], 2**63), "pad of t2: 9223372036854775808"),
+    "past Int, cast": (lambda f: f.ops.cast(2**63, D.Int), "cast: 9223372036854775808 does not"),
+    "past Int, iota": (lambda f: f.ops.iota(3, 2**63), "iota: start: 9223372036854775808 does"),
+    "past Int, scalar": (lambda f: f.define_scalar(2**63, D.Int), "define_scalar: 922337203685477"),
+    "past floats": (lambda f: f.x * 10**400, "mul: an integer does not fit a float; -1.79769313"),
     "scalar output": (lambda f: f.add_output(f.s), "add_output: got <Scalar s3: f64>; a tensor"),
 }  # fmt: skip
 
@@ -190,6 +211,82 @@ def test_a_finished_definition_takes_no_more_calls():
         fd.add_output(x)
     with pytest.raises(DefinitionError, match=r"errors.py:\d+: neg: the definition is finished"):
         fd.ops.neg(x)
+
+
+def test_a_tensor_of_a_finished_definition_is_foreign():
+    """Whichever side it stands on, and with whatever else: the fault is the operand."""
+    with FusionDefinition() as fd:
+        old = fd.define_tensor(shape=[-1])
+        fd.add_output(old)
+    with FusionDefinition() as fd:
+        new = fd.define_tensor(shape=[-1])
+        for act in (
+            lambda: old + new, lambda: new + old, lambda: old * 2.0, lambda: fd.ops.add(old, new),
+            lambda: fuser.ops.relu(old), lambda: fuser.ops.add(old, new), lambda: -old,
+        ):  # fmt: skip
+            with pytest.raises(DefinitionError, match="operand old belongs to another Fusion"):
+                act()
+
+
+def test_large_integers_are_floats_beside_floats():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        fd.add_output(x + 2**63)
+        fd.add_output(x < 10**300)
+    wide, less = fd.execute([np.ones(3, np.float32)], backend="interpret")
+    np.testing.assert_array_equal(wide, np.full(3, 2.0**63, np.float32))
+    assert less.all()
+
+
+def test_a_missing_operation_is_no_attribute():
+    fd = FusionDefinition()
+    assert not hasattr(fd.ops, "matmul")
+    assert not hasattr(fuser.ops, "matmul")
+    assert not hasattr(fd.ops, "__wrapped__")
+
+
+def test_what_is_planned_is_missing_and_listed():
+    existing = set(operation_names())
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/ops.md")]
+    for name in PLANNED:
+        assert name not in existing
+        assert all(f"`{name}`" in text for text in texts), name
+
+
+def test_a_definition_without_outputs_has_nothing_to_execute():
+    with FusionDefinition() as fd:
+        fd.define_tensor(shape=[-1])
+    for call in (fd.execute, fd.compile, fd.manual_execute, fd.validate):
+        with pytest.raises(DefinitionError, match="the definition has no outputs; needed an add_"):
+            call([np.ones(3, np.float32)])
+
+
+@pytest.mark.parametrize("given", [np.ones(4, np.float32), np.ones(1, np.float32), 3, "ab"])
+def test_inputs_are_a_list(given):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        fd.add_output(x + 1.0)
+    text = f"execute: got a {type(given).__name__}; needed a list of inputs, one for each of x"
+    for call in (fd.execute, fd.manual_execute):
+        with pytest.raises(InputError, match=text):
+            call(given, backend="interpret")
+
+
+def test_an_index_out_of_range_names_the_size():
+    @fuser.fuse
+    def fifth(x):
+        return x[5]
+
+    @fuser.fuse
+    def fifth_from_behind(x):
+        return x[:, -5]
+
+    with pytest.raises(InputError, match=r"index into x: dimension 0: index 5 is out of range: "
+                       r"size 0 of x is 3; at least 6 is needed"):  # fmt: skip
+        fifth(np.ones(3, np.float32))
+    with pytest.raises(InputError, match=r"dimension 1: index -5 is out of range: size 1 of x is "
+                       r"4; at least 5 is needed"):  # fmt: skip
+        fifth_from_behind(np.ones((9, 4), np.float32))
 
 
 def test_number_of_inputs():

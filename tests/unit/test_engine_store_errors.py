@@ -159,6 +159,9 @@ def test_stages_of_a_tile():
             f.tile.circular_buffer, 2, 1)  # fmt: skip
     refused("of a tile that the copy engine stores; it has stages only",
             f.tile.circular_buffer, 2, None, WarpSpecialized())  # fmt: skip
+    f.tile.circular_buffer(2)
+    refused("y_cache: circular_buffer: it has 2 stages already; needed one circular_buffer of a",
+            f.tile.circular_buffer, 3)  # fmt: skip
 
 
 def test_stages_need_a_loop():

@@ -83,6 +83,16 @@ def test_asynchronous_copies_end_in_shared_memory(load):
     )
 
 
+def test_a_tensor_has_one_circular_buffer():
+    stream = Stream()
+    stream.caches[0].circular_buffer(3)
+    text = "x_cache: circular_buffer: it is circular-buffered with 3 stages already; needed one"
+    with pytest.raises(ScheduleError, match=re.escape(text)) as caught:
+        stream.caches[0].circular_buffer(2, 1)
+    assert caught.value.location is not None
+    assert stream.fd.hand.tensors["x_cache"].circular.stages == 3
+
+
 def test_options_on_one_loop_agree():
     stream = Stream()
     stream.caches[0].circular_buffer(3)
