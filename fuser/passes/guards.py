@@ -15,7 +15,7 @@ from fuser.passes.rewrite import map_bodies
 def guarded(guard: Expr, stmts: tuple[Stmt, ...], facts: Facts) -> tuple[Stmt, ...]:
     """Return `stmts` under the part of `guard` that is not provable."""
     needed = guard_of(guard, facts)
-    if needed == FALSE:
+    if needed == FALSE or not stmts:
         return ()
     return stmts if needed == TRUE else (If(needed, stmts),)
 

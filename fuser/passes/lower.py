@@ -149,6 +149,8 @@ class NestLowering:
                 "LoadStoreOpType.tma or bulk; bind it to threads"
             )
         stmts = self.body(loop.body, inner)
+        if not stmts:  # the end of a reduction that no threads share
+            return ()
         if loop.parallel is ParallelType.vectorize:
             return vectorize_loop(loop.var, extent, stmts, inner.facts, self.state)
         start = simplify(loop.start, scope.facts)
