@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,7 @@ from fuser.codegen.emit import emit
 from fuser.core.errors import BackendError, CompileError
 from fuser.kir.core import Kernel
 from fuser.runtime.cache import CUBINS
+from fuser.runtime.nvrtc import nvrtc_archs
 from fuser.runtime.sass import find_tool
 from fuser.sass import Loop, LoopKind, SassReport, Section, nounroll_pragmas, read_cubin
 
@@ -33,11 +34,23 @@ KINDS: dict[LoopKind, str] = {
 def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``sass``."""
     part.add_argument(
-        "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
-    )
+        "--arch", default=DEFAULT_ARCH, type=architecture,
+        help="compile for this architecture (%(default)s)",
+    )  # fmt: skip
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py|FILE.cubin")
     part.set_defaults(arguments=[])
+
+
+def architecture(text: str) -> str:
+    """Return the value of ``--arch``; without NVRTC, what runs next says that it is missing."""
+    try:
+        known = nvrtc_archs()
+    except BackendError:
+        return text
+    if text not in known:
+        raise ArgumentTypeError(f"{text!r}; needed one of {', '.join(known)}")
+    return text
 
 
 def execute(args: Namespace) -> int:

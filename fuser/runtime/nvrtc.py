@@ -18,6 +18,9 @@ from fuser.runtime.log import CompileLog, OnSpill, compile_error, parse_log
 
 REAL_ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 
+FIRST_SPECIFIC, FIRST_FAMILY = 90, 100
+"""From which on there is an ``sm_NNa``, of one GPU's features, and an ``sm_NNf``, of a family's."""
+
 # An ignored `#pragma unroll` costs a factor without a word, so what NVRTC would only warn about
 # is an error: unknown pragma (161), pragma not followed by a loop (607, 20058), bad factor (2016x).
 _DIAG_ERRORS = "--diag-error=161,607,20058,20167,20168,20169"
@@ -132,6 +135,17 @@ def nvrtc_version() -> tuple[int, int]:
     if int(result):
         raise BackendError(f"NVRTC: nvrtcVersion failed with {result.name}; needed a working one")
     return int(major), int(minor)
+
+
+@cache
+def nvrtc_archs() -> tuple[str, ...]:
+    """Return the real architectures that this NVRTC knows; raise `BackendError` without one."""
+    nvrtc_version()
+    names: list[str] = []
+    for number in _checked("of none", _nvrtc().nvrtcGetSupportedArchs()):
+        variants = ("", "a", "f") if number >= FIRST_FAMILY else ("", "a")
+        names += [f"sm_{number}{v}" for v in (variants if number >= FIRST_SPECIFIC else ("",))]
+    return tuple(names)
 
 
 @cache

@@ -18,7 +18,8 @@ from sass_loops import require_marked_loops
 from fuser import DataType, FusionDefinition
 from fuser import LoadStoreOpType as L
 from fuser.api.execute import bind, program_of
-from fuser.runtime.nvrtc import Cubin, compile_cubin
+from fuser.core.errors import CompileError
+from fuser.runtime.nvrtc import REAL_ARCHS, Cubin, compile_cubin, nvrtc_archs
 from fuser.sass import nounroll_pragmas, read_cubin
 
 pytestmark = pytest.mark.nvrtc
@@ -235,6 +236,20 @@ def test_a_useless_file_is_bad_input(name, content, said, tmp_path):
 
 def test_an_architecture_that_nvrtc_does_not_know(tmp_path):
     (tmp_path / "script.py").write_text(TINY)
-    done = fuser("sass", "--arch", "sm_1", "script.py", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "--arch sm_1: kernel fusion: NVRTC rejected" in done.stderr
+    done = fuser("sass", "--arch", "sm_70", "script.py", cwd=tmp_path)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "argument --arch: 'sm_70'; needed one of sm_75, " in said
+    assert set(REAL_ARCHS) <= set(said.replace(",", "").split())
+    assert "NVRTC" not in said
+
+
+def test_known_architectures_are_those_that_compile():
+    known = nvrtc_archs()
+    for arch in (f"sm_{number}{v}" for number in (80, 90, 100) for v in ("", "a", "f")):
+        try:
+            compile_cubin('extern "C" __global__ void k() {}', "k", arch)
+        except CompileError:
+            assert arch not in known
+        else:
+            assert arch in known
