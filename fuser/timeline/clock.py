@@ -19,7 +19,9 @@ from fuser.kir.stmts import (
     If,
     Let,
     NamedBarrier,
+    Outlined,
     Roles,
+    Scoped,
     SyncThreads,
     SyncWarp,
 )
@@ -29,8 +31,8 @@ from fuser.sim.races import deadlock
 from fuser.timeline.watch import PROTOCOL, SETUP, STORE_WAITS, WAITS, Watch
 
 FREE = (
-    ClusterSync, CpAsyncWait, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Roles,
-    SyncThreads, SyncWarp, *STORE_WAITS, *WAITS,
+    ClusterSync, CpAsyncWait, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Outlined,
+    Roles, Scoped, SyncThreads, SyncWarp, *STORE_WAITS, *WAITS,
 )  # fmt: skip
 """Statements that take no time of their own."""
 

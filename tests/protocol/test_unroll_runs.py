@@ -7,6 +7,7 @@ from unroll_cases import ALL, IDS, RUNS, directed, kernel, ring, run
 
 from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
 from fuser.protocol.verdict import check
+from fuser.timeline.record import record
 
 pytestmark = pytest.mark.protocol
 
@@ -35,3 +36,16 @@ def test_unrolled_rings(copies, kind, load, reach):
     """Rounds of copies, remainders, and branches that a trip begins in: nothing is wrong."""
     fd = ring(directed(copies, ALL), kind=kind, load=load)
     assert check(kernel(fd, 2, 2560), most=2000).reach == reach
+
+
+def test_copies_of_trips_on_a_timeline():
+    """A warp issues and computes in each copy, and stages are as without copies."""
+    rolled, unrolled = (
+        record(kernel(ring(directed(n, ALL)), 2, 2560), {"x_size0": 2, "x_size1": 2560})
+        for n in ("rolled", 3)
+    )
+    assert rolled.rings == unrolled.rings
+    for timeline in (rolled, unrolled):
+        spans = [s for row in timeline.warps for s in row.spans]
+        assert {s.trip for s in spans if s.what == "issue"} == set(range(10))
+        assert {s.trip for s in spans if s.what == "compute"} >= set(range(10))
