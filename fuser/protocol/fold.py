@@ -16,6 +16,8 @@ class Folding:
 
     Attributes
     ----------
+    parts
+        By agent, the instructions behind which trips count anew.
     pinned
         By level, agent and instruction: the trips of a loop to come, or of the loop around it,
         count from 0.
@@ -27,13 +29,20 @@ class Folding:
     model: Model
     pinned: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
     ahead: tuple[tuple[tuple[tuple[LoopRange, ...], ...], ...], ...] = field(init=False)
+    parts: tuple[tuple[int, ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         levels, agents = range(len(self.model.folds)), self.model.agents
+        self.parts = self.model.partings or ((),) * len(agents)
         self.pinned = tuple(self._pinned(level) for level in levels)
-        self.ahead = tuple(tuple(self._ahead(level, p) for p in agents) for level in levels)
+        self.ahead = tuple(
+            tuple(self._ahead(level, p, parts) for p, parts in zip(agents, self.parts, strict=True))
+            for level in levels
+        )
 
-    def _ahead(self, level: int, program: Program) -> tuple[tuple[LoopRange, ...], ...]:
+    def _ahead(
+        self, level: int, program: Program, parts: tuple[int, ...]
+    ) -> tuple[tuple[LoopRange, ...], ...]:
         period = self.model.analysis.period
         loops = [
             loop for loop in program.loops
@@ -43,6 +52,7 @@ class Folding:
         result = list[tuple[LoopRange, ...]]()
         for pc in range(len(program.code)):
             stop = min((o.exit for o in around if o.enter < pc < o.exit), default=len(program.code))
+            stop = min((stop, *(parting for parting in parts if pc <= parting)))
             result.append(tuple(loop for loop in loops if pc < loop.enter < stop))
         return tuple(result)
 
@@ -55,11 +65,12 @@ class Folding:
     def _pinned(self, level: int) -> tuple[tuple[bool, ...], ...]:
         period = self.model.analysis.period
         result = list[tuple[bool, ...]]()
-        for program in self.model.agents:
+        for program, parts in zip(self.model.agents, self.parts, strict=True):
             flags = [False] * len(program.code)
             for loop in (loop for loop in program.loops if loop.level == level):
                 folds = is_foldable(loop, level, period) and loop.step == 1
                 first = 0 if not moves_along(loop, level, period) else loop.enter + 1
+                first = max(first, 1 + max((pc for pc in parts if pc < loop.enter), default=-1))
                 last = loop.enter + 1 if folds else loop.exit
                 for pc in range(first, last):
                     flags[pc] = True

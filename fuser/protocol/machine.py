@@ -36,6 +36,8 @@ from fuser.protocol.state import (
 )
 
 LONGEST_STRETCH = 100_000
+MOST_FLIGHTS = 400
+"""An agent that has so much in flight goes on without ever waiting."""
 ISSUED = ("arrive", "copy", "cp_async")
 """Acts that never wait: their effect comes any time later, like that of a copy."""
 
@@ -126,6 +128,8 @@ class Machine:
             here = State(agents, state.barriers, state.contents, state.flights, known)
             if step.kind in ISSUED:
                 issued = issue(self, here, a)
+                if len(issued.flights) > MOST_FLIGHTS:
+                    raise Undecided(f"{self.model.agents[a].name} goes on without waiting")
                 yield from self.advance(issued, a, at + 1, issued.agents[a].pending)
             else:
                 yield here

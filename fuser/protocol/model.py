@@ -17,6 +17,7 @@ from fuser.protocol.clusters import placed
 from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
+from fuser.protocol.partings import partings, require_one_size
 from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
 from fuser.protocol.rings import (
     PERIODS,
@@ -62,6 +63,11 @@ class Analysis:
         sizes += [self.rings[name].stages for name in stored(self.kernel)]
         object.__setattr__(self, "period", lcm(*(PERIODS * size for size in sizes), 1))
 
+    @property
+    def several(self) -> bool:
+        """Whether trips of one level are counted by several sizes."""
+        return len({s.level for s in self.sizes}) < len(self.sizes)
+
 
 def analyse(kernel: Kernel) -> Analysis | None:
     """Return the pipeline of a kernel; None when it has none."""
@@ -90,6 +96,8 @@ class Model:
         What is known of the trip counts at first.
     folds
         By level, after how many trips everything repeats; 0: never folded.
+    partings
+        By agent, the instructions behind which trips count anew; see `fuser.protocol.partings`.
     """
 
     analysis: Analysis
@@ -100,6 +108,7 @@ class Model:
     tokens: tuple[tuple[str, int, int], ...]
     counting: Counting
     folds: tuple[int, ...]
+    partings: tuple[tuple[int, ...], ...] = ()
 
     @property
     def cells(self) -> int:
@@ -113,7 +122,10 @@ class Model:
 
 
 def exact_model(analysis: Analysis, trips: tuple[int, ...], cut: int = 0) -> Model:
-    """Return the protocol for so many trips on each level, the last `cut` elements short."""
+    """Return the protocol for so many trips on each level, the last `cut` elements short.
+
+    Where several sizes count on one level, all make equally many.
+    """
     outer, inner = (*trips, 0, 0)[:MOST_LEVELS]
     counting = Counting((outer, True), (inner, True))
     return replace(_compiled(analysis, cut), counting=counting, folds=(0,) * analysis.levels)
@@ -130,6 +142,8 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     if any(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
         raise Unsupported("consumer groups run an unknown number of trips in each round")
     model, period = _compiled(analysis, 0), analysis.period
+    parts = partings(model.agents)
+    require_one_size(model.agents, parts)
     least = residue or 0
     if analysis.levels > 1 and not least and not meets_each_time(analysis):
         least = 1 if residue is None else period
@@ -140,7 +154,7 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
         4 * period,
     )
     folds = tuple(_fold(model, level, residue) for level in range(analysis.levels))
-    return replace(model, counting=counting, folds=folds)
+    return replace(model, counting=counting, folds=folds, partings=parts)
 
 
 def _has_groups(kernel: Kernel) -> bool:
@@ -153,10 +167,15 @@ def _compiled(analysis: Analysis, cut: int) -> Model:
         raise Unsupported(f"its trips are counted by {analysis.levels} nested loops")
     if cut not in analysis.compiled:
         names = (OUTER, INNER)
-        counts: dict[int, Expr | int] = {s.level: Var(names[s.level]) for s in analysis.sizes}
+        called = {
+            s.name: f"{names[s.level]} of {s.name}" if analysis.several else names[s.level]
+            for s in analysis.sizes
+        }
+        counts = {size: Var(name) for size, name in called.items()}
         sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
         levels = {names[level]: level for level in range(analysis.levels)}
-        analysis.compiled[cut] = _model(analysis, sizes, levels, Counting(), ())
+        levels |= {called[s.name]: s.level for s in analysis.sizes}
+        analysis.compiled[cut] = model_of(analysis, sizes, levels, Counting(), ())
     return analysis.compiled[cut]
 
 
@@ -170,13 +189,14 @@ def meets_each_time(analysis: Analysis) -> bool:
     return any(isinstance(s, SyncThreads) for loop in outer for s in walk_stmts(loop.bodies()[0]))
 
 
-def _model(
+def model_of(
     analysis: Analysis,
     sizes: dict[str, Expr],
     counts: dict[str, int],
     counting: Counting,
     folds: tuple[int, ...],
 ) -> Model:
+    """Return the protocol for sizes over trip counts, which are named with their levels."""
     agents = _agents(analysis, sizes, counts)
     kernel, blocks = analysis.kernel, range(analysis.kernel.cluster_size)
     barriers, end = dict[str, range](), 0

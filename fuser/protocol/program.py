@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -139,6 +140,20 @@ class Program:
         return "\n".join(map(_text, self.code))
 
 
+def indices(instruction: Instruction) -> Iterator[Index]:
+    """Yield every index that an instruction depends on."""
+    for name in instruction.__slots__:
+        yield from _compiled(getattr(instruction, name))
+
+
+def _compiled(value: object) -> Iterator[Index]:
+    if isinstance(value, Compiled):
+        yield value
+    elif isinstance(value, tuple):
+        for part in cast("tuple[object, ...]", value):
+            yield from _compiled(part)
+
+
 def _text(instruction: Instruction) -> str:
     """Print an instruction without function objects."""
     words: list[str] = [type(instruction).__name__]
@@ -150,7 +165,7 @@ def _text(instruction: Instruction) -> str:
 
 def _plain(value: object) -> str:
     if isinstance(value, Compiled):
-        return value.text
+        return " of ".join((value.text, *(name for name, _ in value.names)))
     if isinstance(value, tuple):
         return "(" + ", ".join(map(_plain, cast("tuple[object, ...]", value))) + ")"
     return str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fuser.protocol import stores
-from fuser.protocol.errors import Violation
+from fuser.protocol.errors import Undecided, Violation
 from fuser.protocol.machine import Machine
 from fuser.protocol.state import (
     Agent,
@@ -128,6 +128,7 @@ def _meet(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
         raise Violation("sync", f"{present} threads meet at a barrier of {step.weight}")
     for b in met:
         state = _caught_up(m, state, b)
+    state = _parted(m, state, met)
     states = [state]
     for b in met:
         pending = _read_on(m, state, b)
@@ -135,6 +136,19 @@ def _meet(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
     event = Event(tuple(met), step, None)
     for after in states:
         yield event, after
+
+
+def _parted(m: Machine, state: State, met: list[int]) -> State:
+    """Count trips anew behind a meeting of all agents that parts the kernel."""
+    if not m.model.partings:
+        return state
+    at = [(state.agents[b].pc, m.model.partings[b]) for b in met]
+    numbers = {pcs.index(pc) if pc in pcs else None for pc, pcs in at}
+    if numbers == {None}:
+        return state
+    if len(numbers) > 1:
+        raise Undecided("threads meet at different barriers between its parts")
+    return state._replace(known=m.model.counting.initial())
 
 
 def _caught_up(m: Machine, state: State, a: int) -> State:

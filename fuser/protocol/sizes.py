@@ -23,10 +23,9 @@ class TripSize:
     level: int
     tile: int
 
-    def of(self, trips: Expr | int, cut: int = 0) -> Expr:
+    def of(self, trips: Expr, cut: int = 0) -> Expr:
         """Return the size that makes `trips` trips, the last one `cut` elements short."""
-        whole = Const(trips) if isinstance(trips, int) else trips
-        return whole * self.tile - cut
+        return trips * self.tile - cut
 
 
 def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
@@ -35,7 +34,7 @@ def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
     Raises
     ------
     Unsupported
-        Two sizes decide on one level, or one size on two.
+        One size decides on two levels, or two sizes on one where loops are nested.
     """
     names = {p.name for p in kernel.params if isinstance(p, SizeParam)}
     tiles: dict[tuple[str, int], int] = {}
@@ -45,11 +44,11 @@ def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
                 key = name, level
                 tiles[key] = lcm(tiles.get(key, 1), *_divisors(e, name))
     levels = [level for _, level in tiles]
-    if len(set(levels)) < len(levels) or len({name for name, _ in tiles}) < len(tiles):
+    several = len(set(levels)) < len(levels)
+    if (several and any(levels)) or len({name for name, _ in tiles}) < len(tiles):
         text = ", ".join(f"{name} (level {level})" for name, level in tiles)
         raise Unsupported(
-            f"the trip counts depend on {text}; loops that are nested equally deep (on one level) "
-            "must have their trips from one size, so check rings over different sizes apart"
+            f"the trip counts depend on {text}; needed one size a level where loops are nested"
         )
     return tuple(TripSize(name, level, tile) for (name, level), tile in tiles.items())
 
@@ -60,16 +59,16 @@ def depth(kernel: Kernel, trip_loops: set[int]) -> int:
 
 
 def bind_sizes(
-    kernel: Kernel, trips: tuple[TripSize, ...], counts: Mapping[int, Expr | int], cut: int = 0
+    kernel: Kernel, trips: tuple[TripSize, ...], counts: Mapping[str, Expr], cut: int = 0
 ) -> dict[str, Expr]:
-    """Return every size of a kernel over the trip counts of its levels."""
+    """Return every size of a kernel over the trip counts of those that decide on them."""
     bound: dict[str, Expr] = {
         p.name: Const(OTHER_SIZE) for p in kernel.params if isinstance(p, SizeParam)
     }
     innermost = max((t.level for t in trips), default=0)
     for size in trips:
         short = cut if size.level == innermost and size.tile > cut else 0
-        bound[size.name] = size.of(counts[size.level], short)
+        bound[size.name] = size.of(counts[size.name], short)
     return bound
 
 

@@ -28,11 +28,14 @@ class Compiled:
     ----------
     counts
         Which trip counts it mentions: 0 the outer, 1 the inner.
+    names
+        The same, each with its name and level.
     """
 
     at: Function
     counts: tuple[int, ...]
     text: str
+    names: tuple[tuple[str, int], ...] = ()
 
 
 def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) -> Compiled:
@@ -43,8 +46,9 @@ def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) 
     if unknown:
         raise Unsupported(f"an index of its pipeline depends on {', '.join(sorted(unknown))}")
     text = _python(e, names)
-    used = tuple(sorted({counts[n] for n in variables(e) if n in counts}))
-    return Compiled(_function(text), used, text)
+    mentioned = tuple((n, counts[n]) for n in sorted(variables(e) & counts.keys()))
+    used = tuple(sorted({level for _, level in mentioned}))
+    return Compiled(_function(text), used, text, mentioned)
 
 
 @lru_cache(maxsize=1 << 14)

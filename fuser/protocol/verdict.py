@@ -148,7 +148,10 @@ def explore_few(
             if not outcome.complete:
                 return Verdict(name, "unknown", states, trips, rings, note=f"{states} states")
             reached = trips
-    return Verdict(name, "explored", states, reached, rings, note=note)
+    reach: Reach = "unknown" if analysis.several else "explored"
+    if analysis.several:
+        note += f"; nothing is wrong with {reached[-1]} or fewer trips of each of its sizes"
+    return Verdict(name, reach, states, reached, rings, note=note)
 
 
 def story_of(
@@ -162,6 +165,10 @@ def story_of(
     found = explore_few(analysis, "", most, go_on)
     if found.fault is not None:
         return found
+    assert proof.fault is not None
+    if any(model.partings) and not analysis.several:
+        note = f"{proof.fault.kind} where its parts make different numbers of trips"
+        return replace(found, note=f"the proof finds {note}, which they do not")
     return Verdict(
         analysis.kernel.name, "wrong", proof.states, rings=rings, model=model, fault=proof.fault
     )
