@@ -331,6 +331,15 @@ def test_a_warm_process_is_quick_and_does_not_compile(torch, tmp_path):
     assert warm < 0.4
 
 
+def test_the_import_is_quick():
+    code = "import time; t = time.perf_counter(); import fuser; print(time.perf_counter() - t)"
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
+    times = [float(subprocess.check_output(command, text=True, cwd=root)) for _ in range(5)]
+    print(f"import fuser: {min(times) * 1e3:.0f} ms")
+    assert min(times) < 0.25
+
+
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("fusion", [add, total])
 def test_calls_leak_nothing(torch, fusion, given):
