@@ -218,8 +218,9 @@ class Scheduling:
     ) -> None:
         """Keep several stages of this shared or local tensor and fill them ahead of their use.
 
-        The loop is the innermost serial one left of the compute-at position (pipelined), or all
-        serial ones left of it (warp-specialised). In local memory, registers, it is pipelined.
+        The loop is the innermost serial one left of the compute-at position (pipelined; a stage
+        holds what is unrolled right of it), or all loops left of it (warp-specialised). In local
+        memory, registers, it is pipelined.
         `prefetch_distance` is one less than the stages when left out; negative ones count from the
         number of stages.
 

@@ -83,6 +83,7 @@ class CircularBuffers:
             loops.setdefault(ring_variable(nest, name), {})[name] = buffer
         for members in loops.values():
             check_agreement(members)
+            check_trips(nest, tuple(members))
         cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()}, once)
         body = cloner.body(nest.body)
         check_behind(body)
@@ -90,7 +91,12 @@ class CircularBuffers:
 
 
 def ring_variable(nest: LoopNest, tensor: str) -> str:
-    """Return the variable of the loop whose trips a tensor's stages follow."""
+    """Return the variable of the loop whose trips a tensor's stages follow: the outermost one."""
+    return trip_variables(nest, tensor)[0]
+
+
+def trip_variables(nest: LoopNest, tensor: str) -> tuple[str, ...]:
+    """Return the variables of all loops that a tensor's trips are counted across."""
     ts = nest.schedule.tensors[tensor]
     axes = ts.trip_axes
     if not axes and ts.stage_position < ts.position:
@@ -99,15 +105,18 @@ def ring_variable(nest: LoopNest, tensor: str) -> str:
             "it; needed one whose trips it shall be buffered over"
         )
     if not axes:
+        bound = ts.domain.loop[: ts.position]
+        unrolled = [j for j, axis in enumerate(bound) if not axis.parallel.is_parallel]
+        hint = f", or leave axis {unrolled[-1]} serial and unroll() it" if unrolled else ""
         raise ScheduleError(
             f"{tensor}: circular-buffered at compute-at position {ts.position}, and no serial loop "
-            "is left of it; inline it inside the loop whose trips it shall be buffered over"
+            f"is left of it; inline it inside the loop whose trips it shall be buffered over{hint}"
         )
     for _, node in walk(nest.body):
         if isinstance(node, Compute) and node.tensor == tensor and node.step == "assign":
-            index = node.loops[axes[0]]
-            if isinstance(index, Var):
-                return index.name
+            indices = tuple(node.loops[j] for j in axes)
+            if all(isinstance(index, Var) for index in indices):
+                return tuple(index.name for index in indices if isinstance(index, Var))
     raise ScheduleError(f"{tensor}: circular-buffered, but its loop has been rewritten already")
 
 
@@ -145,6 +154,18 @@ def check_agreement(members: dict[str, CircularBuffer]) -> None:
             raise ScheduleError(
                 f"{name}: circular-buffered with {_text(other)}, but {first} on the same loop with "
                 f"{_text(buffer)}; all tensors of a loop must agree"
+            )
+
+
+def check_trips(nest: LoopNest, tensors: tuple[str, ...]) -> None:
+    """Raise `ScheduleError` unless all tensors of one loop count the same trips."""
+    first, *others = ((name, trip_variables(nest, name)) for name in tensors)
+    for name, trips in others:
+        if trips != first[1]:
+            raise ScheduleError(
+                f"{name}: its trips are those of loops {', '.join(trips)}, and those of {first[0]} "
+                f"on the same ring of loops {', '.join(first[1])}; inline both inside the same "
+                "loops, or give them the same stage_slice_position"
             )
 
 
@@ -235,9 +256,8 @@ class _Cloner:
 
     def pipelined(self, loop: Loop, ring: Ring) -> tuple[NestNode, ...]:
         """Return the five loops."""
-        allocations = tuple(n for n in loop.body if isinstance(n, Allocate))
-        mine = [a for a in allocations if a.tensor in ring.tensors]
-        rest = tuple(n for n in loop.body if n not in mine)
+        mine = tuple(Allocate(t) for t in ring.tensors)
+        rest = drop_allocations(loop, set(ring.tensors)).body
         loads = keep(rest, lambda tensor: tensor in ring.tensors)
         uses = keep(rest, lambda tensor: tensor not in ring.tensors)
         trip, ahead = Var(loop.var), ring.buffer.prefetch
@@ -273,7 +293,7 @@ class _Cloner:
         trip, group = linear_trip(self.nest, ring)
         mine = tuple(Allocate(t) for t in ring.tensors)
         nested = drop_allocations(loop, set(ring.tensors))
-        inner = self.inner_variable(ring)
+        inner = trip_variables(self.nest, ring.name)[-1]
 
         def fills(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
             loads = keep(body, ring.tensors.__contains__)
@@ -295,16 +315,6 @@ class _Cloner:
         serves = "" if groups is None else groups.serves
         roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume, serves)
         return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
-
-    def inner_variable(self, ring: Ring) -> str:
-        """Return the variable of the innermost loop over trips."""
-        ts = self.nest.schedule.tensors[ring.tensors[0]]
-        for _, node in walk(self.nest.body):
-            if isinstance(node, Compute) and node.tensor == ring.tensors[0]:
-                index = node.loops[ts.trip_axes[-1]]
-                if isinstance(index, Var):
-                    return index.name
-        raise ScheduleError(f"{ring.tensors[0]}: its loops have been rewritten already")
 
 
 def linear_trip(nest: LoopNest, ring: Ring) -> tuple[Expr, Expr]:

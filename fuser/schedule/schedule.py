@@ -88,12 +88,22 @@ class TensorSchedule:
     def stage_position(self) -> int:
         """Number of outer loops in which a stage is filled once; it holds the axes right of them.
 
-        The compute-at position, or the slice position of a warp-specialised circular buffer.
+        The compute-at position; the slice position of a warp-specialised circular buffer that has
+        one; of a pipelined one right of its trip loop: what is unrolled or vectorized between that
+        and the compute-at position is in the stage.
         """
-        kind = None if self.circular is None else self.circular.type
-        if isinstance(kind, WarpSpecialized) and kind.stage_slice_position is not None:
-            return kind.stage_slice_position
-        return self.position
+        if self.circular is None:
+            return self.position
+        if isinstance(self.circular.type, WarpSpecialized):
+            sliced = self.circular.type.stage_slice_position
+            return self.position if sliced is None else sliced
+        trips = self._serial_axes
+        return trips[-1] + 1 if trips else self.position
+
+    @property
+    def _serial_axes(self) -> tuple[int, ...]:
+        outer = self.domain.loop[: self.position]
+        return tuple(j for j, axis in enumerate(outer) if axis.parallel is ParallelType.serial)
 
     @property
     def group_axis(self) -> int | None:
@@ -121,21 +131,20 @@ class TensorSchedule:
         """Loop axes over whose trips a circular buffer runs, outermost first.
 
         Pipelined: the innermost serial axis left of the compute-at position. Warp-specialised: all
-        serial axes left of the stage position, so that the ring goes on across the trips of the
-        outer ones, and the axis of consumer groups. So do the stages of a tile that is stored:
-        stores are waited for in the order of all trips.
+        axes left of the stage position that this thread iterates over, unrolled or not, so that
+        the ring goes on across the trips of the outer ones, and the axis of consumer groups. So do
+        the stages of a tile that is stored: stores are waited for in the order of all trips.
         """
-        if self.staging and self.circular is None:
-            outer = self.domain.loop[: self.position]
-            return tuple(j for j, axis in enumerate(outer) if not axis.parallel.is_parallel)
-        trips = tuple(
-            j
-            for j, axis in enumerate(self.domain.loop[: self.stage_position])
-            if axis.parallel is ParallelType.serial or j == self.group_axis
-        )
-        if self.circular is None or not trips:
+        if self.circular is None and not self.staging:
             return ()
-        return trips if self.circular.is_specialized else trips[-1:]
+        if self.circular is not None and not self.circular.is_specialized:
+            return self._serial_axes[-1:]
+        outer = self.domain.loop[: self.stage_position]
+        return tuple(
+            j
+            for j, axis in enumerate(outer)
+            if not axis.parallel.is_parallel or j == self.group_axis
+        )
 
 
 def root_vars(rank: int) -> tuple[Expr, ...]:

@@ -1,0 +1,188 @@
+"""Rings with unrolled, unswitched and directed loops around the trip loop: which of them are trips.
+
+A pipelined ring runs over the innermost serial loop; what is unrolled right of it is in the stage,
+what is left of it begins the ring anew. The trips of roles are counted across all loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from rings import interpret
+from rings.choices import GROUPS, staged
+
+from fuser import FusionDefinition, LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
+from fuser.api.execute import bind, program_of
+from fuser.core.errors import ScheduleError
+from fuser.kir.core import Kernel
+from fuser.protocol.verdict import check
+from fuser.schedule.circular import CircularBufferType
+
+pytestmark = pytest.mark.protocol
+
+P, L = ParallelType, LoadStoreOpType
+WIDTH = 32
+"""Elements of a tile, one a thread."""
+EXTENTS = {"s": -1, "k": 3, "u": 2, "g": GROUPS}
+TYPES: dict[str, CircularBufferType | None] = {
+    "parity": Pipelined(), "token": Pipelined("token", "barrier"), "roles": WarpSpecialized(),
+    "groups": WarpSpecialized(P.block_y, stage_slice_position=3),
+    "registers": None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """``y = 2 x + 1`` in loops over tiles.
+
+    Attributes
+    ----------
+    loops
+        Loops left of the position: s(erial) of unknown and k of known extent, u(nrolled) as
+        `bound` says, g(roups).
+    kind
+        A key of `TYPES`.
+    bound
+        A parallel type, or a directive of a serial axis.
+    """
+
+    loops: str
+    kind: str
+    load: L = L.set
+    bound: str = "unroll type"
+    stages: int = 3
+
+    def __str__(self) -> str:
+        words = self.loops, self.kind, self.load.name, self.bound.replace(" ", "-")
+        return "-".join((*words, str(self.stages)))
+
+    def shape(self, trips: int) -> list[int]:
+        return [trips if c == "s" else EXTENTS[c] for c in self.loops] + [WIDTH]
+
+    def fusion(self) -> FusionDefinition:
+        rank = len(self.loops)
+        with FusionDefinition() as fd:
+            x = fd.define_tensor(shape=self.shape(-1), contiguity=True)
+            y = x * 2.0 + 1.0
+            fd.add_output(y)
+        tile = x.cache_after(self.load) if self.kind == "registers" else staged(x, self.load)
+        for t in (y, tile):
+            for j, loop in enumerate(self.loops):
+                if loop == "g":
+                    t.axis(j).parallelize(P.block_y)
+                elif loop == "u" and self.bound.endswith(" type"):
+                    t.axis(j).parallelize(P[self.bound.removesuffix(" type")])
+                elif loop == "u" and t is y:
+                    getattr(t.axis(j), self.bound)()
+            t.axis(rank).parallelize(P.tma if t is tile and self.load is L.tma else P.block_x)
+        tile.inline_at(y, rank)
+        tile.circular_buffer(self.stages, None, TYPES[self.kind] or Pipelined())
+        return fd
+
+    def kernel(self, trips: int = 3) -> Kernel:
+        fd = self.fusion()
+        call = bind(fd, [np.ones(self.shape(trips), "f4")], True)
+        (kernel,) = program_of(fd, call, True).kernels
+        return kernel
+
+
+BOUNDS = ("unroll type", "unswitch type", "unroll", "rolled")
+ORDERS = ("su", "us", "suu", "sku", "suk", "usu")
+CASES = [
+    *(Case(*c) for c in product(ORDERS, ("parity", "roles"), (L.set, L.tma))),
+    *(Case(loops, kind) for loops, kind in product(ORDERS, ("token", "registers"))),
+    *(Case("su", *c) for c in product(("parity", "roles"), (L.set,), BOUNDS[1:], (1, 4))),
+    *(Case("us", *c) for c in product(("parity", "roles"), (L.tma,), BOUNDS[1:], (2,))),
+    *(Case("u", "roles", load) for load in (L.set, L.tma)),
+    *(Case(loops, "groups", L.set, bound, 4) for loops in ("sgu", "sug") for bound in BOUNDS[:2]),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_tile_is_the_trips_own(case: Case, rng: np.random.Generator) -> None:
+    """Functional result and one checked interleaving, for fewer and more trips than stages."""
+    fd = case.fusion()
+    for trips in (1, 5):
+        x = rng.integers(-99, 100, case.shape(trips)).astype("f4")
+        (y,) = interpret.run_by_hand(fd, [x], seed=trips)
+        np.testing.assert_array_equal(y, 2 * x.astype("f8") + 1)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case(*c) for c in product(("su", "us"), ("parity", "token", "roles"), (L.set, L.tma))),
+        *(Case("su", kind, L.set, bound) for kind in ("parity", "roles") for bound in BOUNDS[1:]),
+        Case("suu", "parity", L.tma), Case("sku", "parity", L.tma), Case("u", "roles", L.tma),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_rings_are_proved(case: Case) -> None:
+    verdict = check(case.kernel())
+    assert verdict.reach == "proved", verdict
+
+
+@pytest.mark.parametrize(
+    ("loops", "kind", "tiles"),
+    [("su", "parity", 2), ("suu", "token", 4), ("us", "parity", 1), ("su", "roles", 1)],
+)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_stage_holds_what_is_unrolled_inside_the_trip_loop(loops, kind, tiles, bound):
+    """A directive leaves an axis serial: that loop is then the trip loop itself."""
+    kernel = Case(loops, kind, bound=bound).kernel()
+    (array,) = kernel.shared
+    per_stage = tiles if bound.endswith(" type") else 1
+    assert array.numel == 3 * per_stage * WIDTH
+
+
+def test_an_unrolled_loop_alone_is_no_pipeline():
+    with pytest.raises(ScheduleError) as refused:
+        Case("u", "parity").kernel()
+    assert (
+        "x_cache: circular-buffered at compute-at position 1, and no serial loop is left of it; "
+        "inline it inside the loop whose trips it shall be buffered over, or leave axis 0 serial "
+        "and unroll() it"
+    ) in str(refused.value)
+    assert Case("u", "parity", bound="unroll").kernel().rings
+
+
+@pytest.mark.parametrize("bound", [P.serial, P.unroll])
+def test_tensors_of_one_ring_count_the_same_trips(bound: P) -> None:
+    """In roles the ring of `x` would go on once where that of `z` goes on four times."""
+
+    def fusion(kind: CircularBufferType, positions: tuple[int, int]) -> FusionDefinition:
+        with FusionDefinition() as fd:
+            x, z = (fd.define_tensor(shape=[-1, 128], contiguity=True) for _ in range(2))
+            y = x * 2.0 + z
+            fd.add_output(y)
+        tiles = [staged(t, L.tma) for t in (x, z)]
+        for t in (y, *tiles):
+            t.split(1, WIDTH)
+            t.axis(1).parallelize(bound)
+            t.axis(2).parallelize(P.block_x if t is y else P.tma)
+        for tile, position in zip(tiles, positions, strict=True):
+            tile.inline_at(y, position)
+            tile.circular_buffer(3, None, kind)
+        return fd
+
+    x = np.arange(5 * 128, dtype="f4").reshape(5, 128)
+    with pytest.raises(ScheduleError) as refused:
+        fusion(WarpSpecialized(), (1, 2)).manual_execute([x, x], backend="interpret")
+    loop = "u1" if bound is P.unroll else "i3"
+    assert (
+        f"z_cache: its trips are those of loops i0, {loop}, and those of x_cache on the same ring "
+        "of loops i0; inline both inside the same loops, or give them the same "
+        "stage_slice_position"
+    ) in str(refused.value)
+    ways: list[tuple[CircularBufferType, tuple[int, int]]] = [
+        (WarpSpecialized(stage_slice_position=1), (1, 2)),
+        (WarpSpecialized(), (2, 2)),
+    ]
+    if bound is P.unroll:
+        ways.append((Pipelined(), (1, 2)))
+    for kind, positions in ways:
+        (y,) = interpret.run_by_hand(fusion(kind, positions), [x, x])
+        np.testing.assert_array_equal(y, 3 * x.astype("f8"))
