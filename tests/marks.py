@@ -7,9 +7,11 @@ loops of the machine code are those that PTX asks to be left rolled. Exits with 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,9 +70,8 @@ def main() -> int:
         pytest.main([*arguments, *quiet], [found])
     chosen = list(found.kernels.items())[:: options.every]
     print(f"{len(found.kernels)} kernels, of which {len(chosen)} are compiled for {options.arch}")
-    counts = Counter[str]()
-    for source, (name, test) in chosen:
-        counts[verdict(source, name, test, options.arch)] += 1
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC and nvdisasm run without the GIL
+        counts = Counter(pool.map(lambda item: verdict(item[0], *item[1], options.arch), chosen))
     print(", ".join(f"{n} {what}" for what, n in counts.items()))
     return int(counts["DIFFERS"] > 0)
 

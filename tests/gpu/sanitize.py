@@ -1,7 +1,8 @@
 """One cell of every family under compute-sanitizer: memcheck, racecheck and synccheck.
 
-``PYTHONPATH=.:tests python tests/gpu/sanitize.py [compute-sanitizer]`` on a machine with a GPU;
-prints a table and ends with status 1 if anything was found.
+``PYTHONPATH=.:tests python tests/gpu/sanitize.py [--few] [compute-sanitizer]`` on a machine with a
+GPU; prints a table and ends with status 1 if anything was found. ``--few`` takes the first way to load
+of each family and kind of ring.
 
 racecheck does not follow a release by a warp (all lanes read, ``__syncwarp``, one lane arrives at
 the mbarrier): it sees the arrival of one lane only. So a cell that it reports is run twice more,
@@ -35,7 +36,7 @@ HANGS = "clean if every reader arrives, hangs without the wait"
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (.*)")
 
 
-def cells() -> list[Cell]:
+def cells(few: bool = False) -> list[Cell]:
     """Return a cell of the matrix of every family and way to load, of each kind that it has.
 
     None is left out for what a tool says of it; docs/circular_buffer.md tells what is known.
@@ -43,7 +44,8 @@ def cells() -> list[Cell]:
     found: dict[tuple[object, ...], Cell] = {}
     for cell in sorted(matrix.whole(), key=_rank):
         if cell.type in KINDS and cell.size is None:
-            found.setdefault((cell.family, cell.variant, cell.loads, cell.type), cell)
+            way = () if few else (cell.variant, cell.loads)
+            found.setdefault((cell.family, cell.type, *way), cell)
     return list(found.values())
 
 
@@ -94,24 +96,27 @@ def once(sanitizer: str, tool: str, cell: Cell, *changes: str, seconds: int = SE
 
 def main() -> int:
     """Print the table."""
-    sanitizer = sys.argv[1] if len(sys.argv) > 1 else shutil.which("compute-sanitizer")
+    few = "--few" in sys.argv
+    chosen = cells(few)
+    named = [argument for argument in sys.argv[1:] if argument != "--few"]
+    sanitizer = named[0] if named else shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise SystemExit("compute-sanitizer: not on PATH; needed its path as argument")
     found, explained, clean = 0, Counter[str](), Counter[str]()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        runs = [{t: pool.submit(run, sanitizer, t, cell) for t in TOOLS} for cell in cells()]
-        for cell, pending in zip(cells(), runs, strict=True):
+        runs = [{t: pool.submit(run, sanitizer, t, cell) for t in TOOLS} for cell in chosen]
+        for cell, pending in zip(chosen, runs, strict=True):
             results = {tool: future.result() for tool, future in pending.items()}
             found += sum(text not in ("clean", BY_THREAD, HANGS) for text in results.values())
             explained.update(text for text in results.values() if text in (BY_THREAD, HANGS))
             clean[cell.family] += all(text == "clean" for text in results.values())
             said = "  ".join(f"{tool} {text}" for tool, text in results.items())
             print(f"{cell!s:75}", said, flush=True)
-    print(f"{len(cells())} cells, {len(TOOLS)} tools, {found} findings")
+    print(f"{len(chosen)} cells, {len(TOOLS)} tools, {found} findings")
     for text, count in explained.items():
         print(f"racecheck: {count} {text}")
     for family, count in clean.items():
-        total = sum(cell.family == family for cell in cells())
+        total = sum(cell.family == family for cell in chosen)
         print(f"{family:24} {count:3} of {total:3} cells clean as they are under all tools")
     return int(found > 0)
 
