@@ -1,8 +1,8 @@
 """One cell of every family under compute-sanitizer: memcheck, racecheck and synccheck.
 
 ``PYTHONPATH=.:tests python tests/gpu/sanitize.py [--few] [compute-sanitizer]`` on a machine with a
-GPU; prints a table and ends with status 1 if anything was found. ``--few`` takes the first way to load
-of each family and kind of ring.
+GPU; prints a table and ends with status 1 if anything was found. ``--few`` takes the first way to
+load of each family and kind of ring.
 
 racecheck does not follow a release by a warp (all lanes read, ``__syncwarp``, one lane arrives at
 the mbarrier): it sees the arrival of one lane only. So a cell that it reports is run twice more,
