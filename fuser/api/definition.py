@@ -299,7 +299,8 @@ class FusionDefinition(Builder):
         InputError
             They are no list, or their number or the length of a vector is wrong.
         """
-        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+        several: Any = inputs
+        if not isinstance(several, Sequence) or isinstance(several, str):
             raise InputError(
                 f"execute: got a {type(inputs).__name__}; needed a list of inputs, one for each "
                 f"of {', '.join(map(_argument_name, self.arguments))}"
