@@ -189,12 +189,15 @@ def inner_sizes(graph: FusionGraph, min_rank: int = 2) -> frozenset[str]:
     """Return the size variables in the last extent of any value: they decide vector width.
 
     Linear tensors count from `min_rank` 1 on: a flat map needs no divisibility, bulk copies do.
+    What is computed once per row, of extent 1, is read by all of the row and not in vectors.
     """
+    stored = {value.name for value in graph.inputs} | {output.value for output in graph.outputs}
     names: set[str] = set()
     for value in graph.values:
         if len(value.shape) >= min_rank:
             inner = next((e for e in reversed(value.shape) if e != ONE), None)
-            if inner is not None:
+            per_row = value.shape[-1] == ONE and value.name not in stored
+            if inner is not None and not per_row:
                 names |= variables(inner)
     return frozenset(names)
 

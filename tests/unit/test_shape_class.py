@@ -53,3 +53,23 @@ def test_a_large_scalar_outside_indices_changes_nothing():
     index, result = index_type(lambda fd, x, s: x + s, 2**40)
     assert index == "i32"
     np.testing.assert_array_equal(result, X + np.float32(2**40))
+
+
+def normalised(fd, x):
+    """Softmax: two values per row, of extent 1, are read by all of the row."""
+    e = fd.ops.exp(x - fd.ops.max(x, [1], True))
+    return e / fd.ops.sum(e, [1], True)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda fd, x: x * 2.0, lambda fd, x: fd.ops.sum(x, [1]), lambda fd, x: fd.ops.sum(x, [0]),
+     normalised],
+    ids=["map", "rows", "columns", "softmax"],
+)  # fmt: skip
+def test_row_counts_share_a_class(build):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(build(fd, x))
+    base = np.zeros((130, 64), np.float32)
+    assert len({bind(fd, [base[:rows]]).cls for rows in range(1, 130)}) == 1
