@@ -57,6 +57,8 @@ class Agent:
         Lanes that execute the current statement.
     at
         The statement being executed, for error texts.
+    everyone
+        A mask of all lanes.
     """
 
     name: str
@@ -67,6 +69,11 @@ class Agent:
     registers: dict[str, Registers] = field(default_factory=dict[str, Registers])
     mask: Mask = None
     at: object = None
+    everyone: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.everyone = np.ones(self.lanes, np.bool_)
+        self.everyone.flags.writeable = False
 
     @property
     def lanes(self) -> int:
@@ -74,8 +81,8 @@ class Agent:
         return self.tid.size
 
     def active(self) -> NDArray[np.bool_]:
-        """Return the mask as an array."""
-        return np.ones(self.lanes, np.bool_) if self.mask is None else self.mask
+        """Return the mask as an array, to be read only."""
+        return self.everyone if self.mask is None else self.mask
 
     def spread(self, value: Any) -> Array:
         """Return `value` with one element per lane, to be read only."""

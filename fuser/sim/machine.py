@@ -221,8 +221,8 @@ class Machine:
         if ok or not any_lane(mask):
             return
         indices = agent.spread(index)
-        bad = agent.active() if mask is None else mask.copy()
-        bad &= (indices < 0) | (indices > numel - width)
+        bad = agent.active() if mask is None else mask
+        bad = bad & ((indices < 0) | (indices > numel - width))
         lane = int(np.argmax(bad))
         what = (
             f"{name}[{int(indices[lane])}]"

@@ -45,10 +45,28 @@ def claim(
     if dead.any():
         _fail(m, agent, barriers, int(cells[np.argmax(dead)]), "needed a live barrier")
     if m.order is not None:
-        for cell in map(int, np.unique(cells)):
+        for cell in map(int, _distinct(cells)):
             what = partial(_user, m, agent, barriers, cell)
             m.order.use(agent, (name, cell), what)
     return barriers, cells
+
+
+def _distinct(cells: Ints) -> Ints:
+    """Return the different ones of `cells`, sorted; nearly always all are one."""
+    return cells[:1] if _is_one(cells) else np.unique(cells)
+
+
+def _counted(cells: Ints) -> tuple[Ints, Ints]:
+    """Return the different ones of `cells`, and how often each is there."""
+    return (
+        (cells[:1], np.array([cells.size]))
+        if _is_one(cells)
+        else np.unique(cells, return_counts=True)
+    )
+
+
+def _is_one(cells: Ints) -> bool:
+    return cells.size > 0 and np.count_nonzero(cells != cells[0]) == 0
 
 
 def _user(m: Machine, agent: Agent, barriers: Mbarriers, cell: int) -> str:
@@ -91,7 +109,7 @@ def fence_init(m: Machine, agent: Agent) -> None:
 def inval(m: Machine, agent: Agent, name: str, index: Any) -> None:
     """Unmake barriers that nobody uses any more."""
     barriers, cells = claim(m, agent, name, index)
-    for cell in map(int, np.unique(cells)):
+    for cell in map(int, _distinct(cells)):
         if barriers.waiting[cell]:
             _fail(m, agent, barriers, cell, "needed nobody inside a wait on it")
         if barriers.pending[cell] != barriers.expected[cell] or barriers.tx[cell]:
@@ -116,9 +134,9 @@ def arrive(
                 f"{m.where(agent)}: {int(announced.max())} bytes; needed 0 to {MAX_COUNT}"
             )
         np.add.at(barriers.tx, cells, announced)
-    m.knowledge.arrive(agent.name, barriers, np.unique(cells))
+    m.knowledge.arrive(agent.name, barriers, _distinct(cells))
     if m.order is not None:
-        for cell in np.unique(cells):
+        for cell in _distinct(cells):
             m.order.arrive(agent, (name, int(cell)))
     count_arrivals(m, agent, barriers, cells, count)
     return tokens
@@ -128,10 +146,10 @@ def arrive_remote(m: Machine, agent: Agent, name: str, index: Any, rank: Any) ->
     """Arrive with every active lane at the barrier of a block of its cluster."""
     barriers, cells = claim(m, agent, name, index, peer(m, agent, rank))
     if m.order is not None:
-        for cell in np.unique(cells):
+        for cell in _distinct(cells):
             away = int(cell) // barriers.size != int(agent.slot[0])
             m.order.arrive(agent, (name, int(cell)), away=away)
-    m.knowledge.arrive(agent.name, barriers, np.unique(cells))
+    m.knowledge.arrive(agent.name, barriers, _distinct(cells))
     count_arrivals(m, agent, barriers, cells)
 
 
@@ -139,7 +157,7 @@ def count_arrivals(
     m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, count: int = 1
 ) -> None:
     """Take one arrival of `count` per entry of `cells` off what is pending."""
-    unique, arrivals = np.unique(cells, return_counts=True)
+    unique, arrivals = _counted(cells)
     arrivals = arrivals * count
     many = arrivals > barriers.pending[unique]
     if many.any():
@@ -154,7 +172,7 @@ def complete_bytes(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, n
     """Take `nbytes` per entry of `cells` off what is announced: copies have landed."""
     np.subtract.at(barriers.tx, cells, nbytes)
     np.subtract.at(barriers.flying, cells, 1)
-    _end(m, agent, barriers, np.unique(cells))
+    _end(m, agent, barriers, _distinct(cells))
 
 
 def _end(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints) -> None:
@@ -230,22 +248,27 @@ def _wait(
                 f"this waiter last knew of phase {int(seen[cell])}, two phases are one parity",
             )  # fmt: skip
 
+    asked, is_over = -1, False
+
     def ready() -> bool:
-        check_alias()
-        return pending().size == 0
+        nonlocal asked, is_over
+        if asked != barriers.changes:
+            check_alias()
+            asked, is_over = barriers.changes, pending().size == 0
+        return is_over
 
     def why() -> str:
         return f"{m.where(agent)}: {barriers.state(int(pending()[0]))}"
 
     if not ready():
-        unique = np.unique(cells)
+        unique = _distinct(cells)
         barriers.waiting[unique] += 1
         yield Wait(ready, why)
         barriers.waiting[unique] -= 1
         check_alias()
-    m.knowledge.learn(agent.name, barriers, np.unique(cells))
+    m.knowledge.learn(agent.name, barriers, _distinct(cells))
     if m.order is not None:
-        for cell in np.unique(cells):
+        for cell in _distinct(cells):
             m.order.acquire(agent, (barriers.name, int(cell)), far=far)
 
 

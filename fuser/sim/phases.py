@@ -28,6 +28,8 @@ class Mbarriers:
         Copies issued in the current phase that have not landed.
     waiting
         Agents inside a wait.
+    changes
+        How often phases have changed.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Mbarriers:
     phase: Ints
     flying: Ints
     waiting: Ints
+    changes: int = 0
 
     @classmethod
     def raw(cls, name: str, size: int, blocks: int) -> Mbarriers:
@@ -50,11 +53,13 @@ class Mbarriers:
         self.expected[cells] = self.pending[cells] = count
         self.tx[cells] = self.flying[cells] = 0
         self.phase[cells] += self.phase[cells] % 2
+        self.changes += 1
 
     def end_phases(self, cells: Ints) -> Ints:
         """End the current phase of those `cells` that wait for nothing more; return them."""
         ended: Ints = cells[(self.pending[cells] == 0) & (self.tx[cells] == 0)]
         self.phase[ended] += 1
+        self.changes += ended.size
         self.pending[ended] = self.expected[ended]
         return ended
 

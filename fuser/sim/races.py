@@ -121,8 +121,8 @@ class RaceMonitor:
         shadow = self.shadows.get(memory.name)
         if shadow is None or where.size == 0:
             return
-        lanes = np.flatnonzero(agent.active())[: where.shape[0]]
-        threads = np.repeat(agent.tid[lanes], where.shape[1])
+        active = agent.tid if agent.mask is None else agent.tid[agent.mask]
+        threads = np.repeat(active[: where.shape[0]], where.shape[1])
         elements = where.reshape(-1)
         me = self.rank[agent.name]
         actor = Actor(me, self.clocks[me], int(self.clocks[me, me]))

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cache
 
 from fuser import DataType, LoadStoreOpType, ParallelType
 from rings.cells import EDGES, GROUPED, ROLES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
@@ -200,13 +201,16 @@ AXES: dict[str, Sequence[object]] = {
 }  # fmt: skip
 
 
+_CHOSEN = tuple(f.name for f in fields(Cell) if f.name in AXES)
+
+
 def cell_of(choice: dict[str, object]) -> Cell | None:
     """Return the cell that one value an axis makes; None where there is none."""
     family, variant, loads = choice["base"]  # type: ignore[misc]
     s = choice["stages"]
     assert isinstance(s, int)
     distance = {"0": 0, "1": 1, "half": s // 2, "S-2": s - 2, "S-1": s - 1}
-    rest = {f.name: choice[f.name] for f in fields(Cell) if f.name in choice}
+    rest = {name: choice[name] for name in _CHOSEN}
     p = distance[str(choice["distance"])]
     cell = Cell(family=family, variant=variant, loads=loads, prefetch=p, **rest)  # type: ignore[arg-type]
     return cell if p >= 0 and cell.is_legal() else None
@@ -217,6 +221,7 @@ def pairs_of(choice: dict[str, object]) -> set[tuple[str, object, str, object]]:
     return {(a, choice[a], b, choice[b]) for a, b in itertools.combinations(AXES, 2)}
 
 
+@cache
 def covering(seed: int = 0, tries: int = 10) -> tuple[Cell, ...]:
     """Return cells in which every pair of values of `AXES` that can meet does.
 
