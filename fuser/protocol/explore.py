@@ -68,7 +68,7 @@ def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ex
     parents: dict[State, tuple[State | None, Event | None]] = {}
     queue = deque[State]()
     try:
-        first = machine.initial()
+        first = _begin(machine)
     except Violation as wrong:
         return Explored(0, Fault(wrong.kind, wrong.text, (), _nowhere(model)), True)
     for state in first:
@@ -96,6 +96,14 @@ def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ex
         except Violation as wrong:
             return Explored(len(parents), _fault(wrong, state, parents), True)
     return Explored(len(parents), None, True)
+
+
+def _begin(machine: Machine) -> list[State]:
+    """Return the first states; raise `Violation` where a fill is wrong in every one of them."""
+    model = machine.model
+    if model.analysis.lost and model.makes_trips:
+        raise Violation("WAW", model.analysis.lost)
+    return machine.initial()
 
 
 def _given_up(states: int, done: int, most: int, go_on: GoOn) -> Explored | None:

@@ -17,6 +17,7 @@ from fuser.protocol.clusters import placed
 from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
+from fuser.protocol.fills import filled_twice
 from fuser.protocol.partings import partings, require_one_size
 from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
 from fuser.protocol.rings import (
@@ -48,6 +49,8 @@ class Analysis:
         Models with trip counts left open, by how much the last tile is cut: compiled once.
     period
         Trips after which stages and parities repeat.
+    lost
+        What a fill writes twice, as `fuser.protocol.fills` says it; or nothing.
     """
 
     kernel: Kernel
@@ -57,11 +60,14 @@ class Analysis:
     levels: int
     compiled: dict[int, Model] = field(default_factory=dict[int, "Model"])
     period: int = field(init=False)
+    lost: str = field(init=False)
 
     def __post_init__(self) -> None:
         sizes = [barrier.size for barrier in self.kernel.barriers]
         sizes += [self.rings[name].stages for name in stored(self.kernel)]
         object.__setattr__(self, "period", lcm(*(PERIODS * size for size in sizes), 1))
+        lost = filled_twice(self.kernel, self.rings, self.trip_loops, self.sizes)
+        object.__setattr__(self, "lost", lost)
 
     @property
     def several(self) -> bool:
@@ -109,6 +115,12 @@ class Model:
     counting: Counting
     folds: tuple[int, ...]
     partings: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def makes_trips(self) -> bool:
+        """Whether the loops of all levels may run."""
+        counts = (self.counting.outer, self.counting.inner)[: self.analysis.levels]
+        return UNUSED not in counts
 
     @property
     def cells(self) -> int:

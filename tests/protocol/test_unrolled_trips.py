@@ -6,18 +6,23 @@ what is left of it begins the ring anew. The trips of roles are counted across a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 import pytest
 from rings import interpret
-from rings.choices import GROUPS, staged
+from rings.choices import ENGINE, GROUPS, staged
 
 from fuser import FusionDefinition, LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
 from fuser.api.execute import bind, program_of
 from fuser.core.errors import ScheduleError
+from fuser.core.expr import Const, substitute, variables
 from fuser.kir.core import Kernel
+from fuser.kir.stmts import BulkLoad, Let, Store, TensorLoad
+from fuser.protocol.mutants import variants
+from fuser.protocol.story import tell
 from fuser.protocol.verdict import check
 from fuser.schedule.circular import CircularBufferType
 
@@ -77,7 +82,7 @@ class Case:
                     t.axis(j).parallelize(P[self.bound.removesuffix(" type")])
                 elif loop == "u" and t is y:
                     getattr(t.axis(j), self.bound)()
-            t.axis(rank).parallelize(P.tma if t is tile and self.load is L.tma else P.block_x)
+            t.axis(rank).parallelize(P.tma if t is tile and self.load in ENGINE else P.block_x)
         tile.inline_at(y, rank)
         tile.circular_buffer(self.stages, None, TYPES[self.kind] or Pipelined())
         return fd
@@ -123,6 +128,49 @@ def test_every_tile_is_the_trips_own(case: Case, rng: np.random.Generator) -> No
 def test_the_rings_are_proved(case: Case) -> None:
     verdict = check(case.kernel())
     assert verdict.reach == "proved", verdict
+
+
+def without_the_unrolled_index(kernel: Kernel) -> Kernel:
+    """Return a kernel that fills the elements of the first tile with all tiles of the stage."""
+
+    def edit(body, at):
+        stmt, lets = body[at], {s.name: s.value for s in body[:at] if isinstance(s, Let)}
+        if isinstance(stmt, Store) and stmt.memory == "x_cache":
+            narrow = replace(stmt, index=first(substitute(stmt.index, lets)))
+        elif isinstance(stmt, BulkLoad | TensorLoad):
+            narrow = replace(stmt, dst_index=first(substitute(stmt.dst_index, lets)))
+        else:
+            return
+        yield "narrowed", (*body[:at], narrow, *body[at + 1 :])
+
+    def first(index):
+        unrolled = {name: Const(0) for name in variables(index) if name.startswith("u")}
+        assert unrolled
+        return substitute(index, unrolled)
+
+    ways = [body for _, where, body in variants(kernel.body, edit) if "(main)" in where]
+    assert ways
+    return replace(kernel, body=ways[0])
+
+
+@pytest.mark.parametrize("kind", ["parity", "token"])
+@pytest.mark.parametrize("load", [L.set, L.tma, L.bulk], ids=lambda load: load.name)
+def test_a_stage_filled_twice_is_found(load: L, kind: str) -> None:
+    """What the protocol of stages alone would prove: the right copies land, one upon the other."""
+    right = Case("su", kind, load).kernel()
+    assert check(right).reach == "proved"
+    verdict = check(without_the_unrolled_index(right))
+    assert verdict.reach == "wrong"
+    assert verdict.trips == (1,)
+    assert verdict.fault is not None
+    assert verdict.fault.kind == "WAW"
+    assert re.fullmatch(
+        r"thread 0 fills element 0 of stage \d of x_cache twice in one trip; what it held first is "
+        "lost before anybody reads it",
+        verdict.fault.text,
+    )
+    assert verdict.model is not None
+    assert verdict.fault.text in tell(verdict.model, verdict.fault)[-1]
 
 
 @pytest.mark.parametrize(
