@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
+from benchmarks.start import FIRST_RESULT, run
 from fuser import DataType, FusionDefinition
 from fuser.api.execute import compiled_of
 from fuser.core.errors import InputError
@@ -293,51 +290,13 @@ def test_a_captured_call_replays_with_new_inputs(torch, fusion, warm, given):
 
 # ---- processes and leaks ------------------------------------------------------------------------
 
-FIRST_RESULT = """
-import time
-import torch
-import fuser
-from fuser import DataType, FusionDefinition
-x = torch.ones(64, 128, device="cuda")
-torch.cuda.synchronize()
-started = time.perf_counter()
-with FusionDefinition() as fd:
-    a, b = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
-    fd.add_output(a + b)
-result = fd.execute([x, x])[0]
-torch.cuda.synchronize()
-print(time.perf_counter() - started)
-assert (result == 2).all().item()
-"""
 
-
-def test_a_warm_process_is_quick_and_does_not_compile(torch, tmp_path):
-    environment = os.environ | {"FUSER_CACHE_DIR": str(tmp_path)}
-
-    def run(extra=""):
-        done = subprocess.run(
-            [sys.executable, "-c", extra + FIRST_RESULT], env=environment, text=True, check=True,
-            capture_output=True, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        return float(done.stdout.split()[-1])
-
-    cold = run()
-    broken = (
-        "import fuser.runtime.nvrtc as n, fuser.runtime.cache as c\nc.CUBINS._compiler = None\n"
-    )
-    run(broken)  # would raise if it compiled
-    warm = min(run() for _ in range(3))
-    print(f"first result: {cold * 1e3:.0f} ms cold, {warm * 1e3:.0f} ms warm")
-    assert warm < 0.4
-
-
-def test_the_import_is_quick():
-    code = "import time; t = time.perf_counter(); import fuser; print(time.perf_counter() - t)"
-    command = [sys.executable, "-c", code]
-    root = Path(__file__).parents[2]
-    times = [float(subprocess.check_output(command, text=True, cwd=root)) for _ in range(5)]
-    print(f"import fuser: {min(times) * 1e3:.0f} ms")
-    assert min(times) < 0.25
+def test_a_warm_process_does_not_compile(torch, tmp_path):
+    """How long it takes is told by ``python -m benchmarks.start``."""
+    cache = {"FUSER_CACHE_DIR": str(tmp_path)}
+    run(FIRST_RESULT.format(more=""), cache)
+    no_compiler = "import fuser.runtime.cache as c; c.CUBINS._compiler = None"
+    run(FIRST_RESULT.format(more=no_compiler), cache)  # would raise if it compiled
 
 
 @pytest.mark.parametrize("given", [False, True])

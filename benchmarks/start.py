@@ -1,0 +1,88 @@
+"""``python -m benchmarks.start``: how long a process takes to its first result.
+
+Times ``import fuser`` and, on a GPU, the first result of a process with an empty cache and of those
+after it, from when ``fuser`` and torch are imported and a tensor is on the GPU. What of that is the
+import of networkx, which defining a fusion needs, is shown apart: a process that has imported it
+already does not wait for it. Fresh processes all, the best of several: a target is missed, and the
+exit status 1, when none of them met it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RUNS = 7
+IMPORT_SECONDS, RESULT_SECONDS = 0.25, 0.4
+
+IMPORT = """
+import time
+started = time.perf_counter()
+import fuser
+print(time.perf_counter() - started)
+"""
+
+FIRST_RESULT = """
+import time
+import torch
+import fuser
+from fuser import DataType, FusionDefinition
+{more}
+x = torch.ones(64, 128, device="cuda")
+torch.cuda.synchronize()
+started = time.perf_counter()
+with FusionDefinition() as fd:
+    a, b = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+    fd.add_output(a + b)
+result = fd.execute([x, x])[0]
+torch.cuda.synchronize()
+print(time.perf_counter() - started)
+assert (result == 2).all().item()
+"""
+
+
+def main() -> int:
+    """Print a line for each, with the target where there is one."""
+    from fuser.runtime.driver import device_available
+
+    missed = tell("import fuser", best(IMPORT, {}), IMPORT_SECONDS)
+    if not device_available():
+        print("no CUDA device: no first result was timed")
+        return int(missed)
+    with tempfile.TemporaryDirectory(prefix="fuser-start-") as folder:
+        cache = {"FUSER_CACHE_DIR": folder}
+        plain, ready = (FIRST_RESULT.format(more=text) for text in ("", "import networkx"))
+        tell("first result, empty cache", run(plain, cache))
+        missed |= tell("first result, warm cache", best(plain, cache), RESULT_SECONDS)
+        tell("first result, warm cache, networkx imported before", best(ready, cache))
+    return int(missed)
+
+
+def best(code: str, environment: dict[str, str]) -> float:
+    """Return the shortest of several runs in seconds."""
+    return min(run(code, environment) for _ in range(RUNS))
+
+
+def run(code: str, environment: dict[str, str]) -> float:
+    """Run `code` in a process of its own and return the number that it prints last."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, cwd=ROOT, check=True,
+        text=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    return float(done.stdout.split()[-1])
+
+
+def tell(what: str, seconds: float, target: float | None = None) -> bool:
+    """Print a figure; return whether it misses its target."""
+    missed = target is not None and seconds > target
+    verdict = "" if target is None else f", at most {target * 1e3:.0f}: {'MISSED' * missed or 'ok'}"
+    print(f"{what:52s} {seconds * 1e3:6.0f} ms{verdict}", flush=True)
+    return missed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
