@@ -21,7 +21,7 @@ from fuser.core.errors import BackendError, DefinitionError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.scalars import bind_scalars
 from fuser.kir.program import Program
-from fuser.runtime.arrays import ArrayView, view_of
+from fuser.runtime.arrays import ArrayView, repeats_elements, view_of
 from fuser.runtime.driver import device_available, on_device
 from fuser.runtime.executor import CudaProgram
 from fuser.runtime.memory import current_stream, stream_handle
@@ -232,12 +232,12 @@ def input_view(name: str, array: Any, written: bool = False) -> ArrayView:
         An output is written into the array, and it is a copy, repeats elements or is read-only.
     """
     view = view_of(array, what=f"input {name}")
-    apart = all(s > 0 or n < 2 for n, s in zip(view.shape, view.strides_elems, strict=True))
-    if written and (view.readonly or not (apart or 0 in view.shape)):
+    forward = all(s > 0 or n < 2 for n, s in zip(view.shape, view.strides_elems, strict=True))
+    if written and (view.readonly or not (forward or 0 in view.shape) or repeats_elements(view)):
         raise InputError(
             f"input {name}: an output is written into it, and its strides are "
             f"{list(view.strides_elems)}{', read-only' * view.readonly}; needed a writable array "
-            "with positive strides"
+            "with positive strides that repeats no element"
         )
     if any(s < 0 for s in view.strides_elems):
         view = view_of(np.ascontiguousarray(view.numpy()), what=f"input {name}")

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from fuser.core.errors import InputError
 from fuser.kir.program import Buffer, Program
-from fuser.runtime.arrays import ArrayView, may_overlap, view_of
+from fuser.runtime.arrays import (
+    ArrayView,
+    may_overlap,
+    repeats_elements,
+    share_elements,
+    view_of,
+)
 from fuser.runtime.copies import copy_on_device
 from fuser.runtime.driver import on_device
 from fuser.runtime.job import is_direct
@@ -80,7 +87,7 @@ def given_outputs(
     ------
     InputError
         Their number, or a dtype, shape or place is not that of the output; or one is read-only,
-        repeats elements or shares memory with an input of `written`.
+        repeats elements, or shares memory with an input of `written` or elements with another.
     """
     names = tuple(output.buffer for output in program.outputs if output.returned)
     if len(arrays) != len(names):
@@ -102,14 +109,14 @@ def given_outputs(
                     "into; memory of its own is needed"
                 )
         views.append(view)
+    _check_apart(views, names)
     return Given(tuple(arrays), tuple(views), names)
 
 
 def _check_like(
     what: str, view: ArrayView, buffer: Buffer, layout: Layout, place: tuple[str, int]
 ) -> None:
-    repeats = any(s == 0 and n > 1 for n, s in zip(view.shape, view.strides_elems, strict=True))
-    if view.readonly or repeats:
+    if view.readonly or repeats_elements(view):
         raise InputError(
             f"{what}: {'is read-only' if view.readonly else 'repeats elements'}; a writable array "
             "is needed in which every element has a place of its own"
@@ -120,6 +127,25 @@ def _check_like(
             f"{what}: is {view.dtype.name}{list(view.shape)} on {view.device}:{view.device_id}; "
             f"{buffer.dtype.name}{list(layout.shape)} on {place[0]}:{place[1]} is needed"
         )
+
+
+def _check_apart(views: Sequence[ArrayView], names: Sequence[str]) -> None:
+    """Refuse arrays in which one output would overwrite another.
+
+    An output that is returned twice may be given one array for both.
+    """
+    given = [*enumerate(zip(names, views, strict=True))]
+    for (i, (name, view)), (j, (other, its_view)) in combinations(given, 2):
+        is_same = name == other and _place_of(view) == _place_of(its_view)
+        if not is_same and share_elements(view, its_view):
+            raise InputError(
+                f"out[{i}] ({name}) and out[{j}] ({other}): share memory; an element of its own is "
+                "needed for each element of an output"
+            )
+
+
+def _place_of(view: ArrayView) -> tuple[int, tuple[int, ...]]:
+    return view.pointer, view.strides_elems
 
 
 def write_into(view: ArrayView, result: ArrayView, stream: int, what: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fuser.runtime.driver import check, device_available, driver, synchronize
 DeviceType: TypeAlias = Literal["cpu", "cuda"]
 ArrayKind: TypeAlias = Literal["numpy", "torch", "cupy", "jax", "numba", "dlpack"]
 
+SEARCH_STEPS = 100_000  # some milliseconds
 LEGACY_STREAM = 1  # how array protocols spell the default stream; the driver takes 0 and 1
 
 
@@ -116,6 +117,41 @@ def may_overlap(a: ArrayView, b: ArrayView) -> bool:
         return False
     (a_low, a_high), (b_low, b_high) = byte_bounds(a), byte_bounds(b)
     return a_low < b_high and b_low < a_high
+
+
+def share_elements(a: ArrayView, b: ArrayView) -> bool:
+    """Return whether some byte belongs to elements of both views, as those of two columns do not.
+
+    Strides for which that is too long a search count as shared.
+    """
+    if not may_overlap(a, b):
+        return False
+    return _meet(_at_addresses(a), _at_addresses(b))
+
+
+def repeats_elements(view: ArrayView) -> bool:
+    """Return whether two indices lead to the same element.
+
+    If so, take the first dimension they differ in: of the elements that agree in those before it,
+    one at 0 of this dimension is also one at 1 or beyond.
+    """
+    if view.is_dense:
+        return False
+    array = _at_addresses(view)
+    parts = (array[(0,) * k] for k in range(array.ndim))
+    return any(_meet(part[:1], part[1:]) for part in parts)
+
+
+def _meet(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=cast("Any", SEARCH_STEPS))  # any int, says its page
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _at_addresses(view: ArrayView) -> np.ndarray[Any, Any]:
+    """Return an array to compute addresses with; it may be on a GPU, and is never read."""
+    return np.asarray(_HostMemory(view))
 
 
 def view_of(array: Any, stream: int = LEGACY_STREAM, what: str = "array") -> ArrayView:

@@ -210,7 +210,9 @@ def test_wrong_outputs(cuda, torch, rng):
     compiled = fd.compile()
     x = tensor(rng, 5, 8)
     good = tensor(rng, 5, 8)
+    repeated = np.lib.stride_tricks.as_strided(aligned((96,)), (5, 8), (16, 4))
     wrong = [
+        (Tensor(repeated), r"out\[0\] \(t2\): repeats elements; a writable array"),
         (
             tensor(rng, 5, 9),
             r"out\[0\] \(t2\): is Float\[5, 9\] on cuda:0; Float\[5, 8\] on cuda:0 is",
@@ -246,6 +248,18 @@ def test_host_arrays_are_outputs_too(rng):
         add().compile()(x, y, out=o)
 
 
+def test_an_input_that_is_written_repeats_no_element():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], False, DataType.Float)
+        fd.add_output(x + 1.0, x)
+    memory = np.zeros(12, np.float32)
+    with pytest.raises(InputError, match=r"input x: an output is written .* repeats no element"):
+        fd.execute([np.lib.stride_tricks.as_strided(memory, (3, 4), (8, 4))])
+    assert not memory.any()
+    fd.execute([np.lib.stride_tricks.as_strided(memory, (3, 2), (8, 12))])
+    assert memory.tolist() == [1, 0, 1, 1, 1, 1, 0, 1, 0, 0, 0, 0]
+
+
 def test_several_outputs(cuda, torch, rng):
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], True, DataType.Float)
@@ -270,18 +284,52 @@ def test_several_outputs(cuda, torch, rng):
         ]
 
 
-def test_outputs_that_share_memory_are_not_both_written_by_the_kernel(cuda, torch, rng):
+def double_and_next(*, twice=False):
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], True, DataType.Float)
-        fd.add_output(x * 2.0)
-        fd.add_output(x + 1.0)
-    compiled = fd.compile()
-    t, base = tensor(rng, 64), aligned((128,))
-    for start in (64, 32, 0, 64):  # apart; the second output is written last where they overlap
-        outs = Tensor(base[:64]), Tensor(base[start : start + 64])
-        compiled(t, out=outs)
-        assert outs[1].array.tolist() == (t.array + 1).tolist()
-        assert outs[0].array[:start].tolist() == (2 * t.array[:start]).tolist()
+        y = x * 2.0
+        fd.add_output(y)
+        fd.add_output(y if twice else x + 1.0)
+    return fd
+
+
+SHARED = r"out\[0\] \(y\) and out\[1\] \(\w+\): share memory; an element of its own is needed"
+
+
+def test_outputs_that_share_elements_are_refused(cuda, torch, rng):
+    compiled = double_and_next().compile()
+    t, base = tensor(rng, 64), aligned((256,))
+    pairs = {
+        "one after the other": (base[:64], base[64:128]), "in turns": (base[:128:2], base[1:128:2]),
+        "backwards": (base[:64], base[127:63:-1]), "the same": (base[:64], base[:64]),
+        "half": (base[:64], base[32:96]), "every third": (base[:128:2], base[3:195:3]),
+    }  # fmt: skip
+    for name in (*pairs, "one after the other"):
+        a, b = pairs[name]
+        base[...] = np.nan
+        for arrays, given in (((a, b), t.array), ((Tensor(a), Tensor(b)), t)):
+            if name in ("the same", "half", "every third"):
+                with pytest.raises(InputError, match=SHARED):
+                    compiled(given, out=arrays)
+                assert np.isnan(base).all()
+                continue
+            compiled(given, out=arrays)
+            assert a.tolist() == (2 * t.array).tolist()
+            assert b.tolist() == (t.array + 1).tolist()
+    u = tensor(rng, 64).array
+    with pytest.raises(InputError, match=SHARED):
+        compiled(u, out=(u, u))
+
+
+def test_an_output_returned_twice_may_be_given_one_array(cuda, torch, rng):
+    compiled = double_and_next(twice=True).compile()
+    t, o = tensor(rng, 64), tensor(rng, 64)
+    for x, out in ((t, o), (t.array, o.array)):
+        assert compiled(x, out=(out, out)) == (out, out)
+        assert o.array.tolist() == (2 * t.array).tolist()
+        o.array[...] = np.nan
+    with pytest.raises(InputError, match=SHARED):
+        compiled(t.array, out=(o.array, o.array[::-1]))
 
 
 def in_place():

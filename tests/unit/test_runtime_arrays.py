@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -11,8 +12,16 @@ from matrix.arrays import LAYOUTS, arrange, spanned_bytes, values
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
-from fuser.runtime import dlpack
-from fuser.runtime.arrays import ArrayView, byte_bounds, host_array, may_overlap, view_of
+from fuser.runtime import arrays, dlpack
+from fuser.runtime.arrays import (
+    ArrayView,
+    byte_bounds,
+    host_array,
+    may_overlap,
+    repeats_elements,
+    share_elements,
+    view_of,
+)
 from fuser.runtime.dlpack import DLTensor, read_capsule, write_capsule
 from fuser.runtime.memory import allocate, span_elems, stream_handle
 
@@ -187,6 +196,40 @@ def test_overlap():
     assert not may_overlap(a, view_of(base[:0]))
     on_gpu = ArrayView(a.pointer, a.shape, (1,), a.dtype, "cuda", 0, "dlpack", None)
     assert not may_overlap(a, on_gpu)
+
+
+def addresses(view: ArrayView) -> list[int]:
+    """Where each element is, counted one by one."""
+    steps = [range(0, n * s, s) if s else [0] * n
+             for n, s in zip(view.shape, view.strides_elems, strict=True)]  # fmt: skip
+    return [view.pointer + view.dtype.nbytes * sum(at) for at in product(*steps)]
+
+
+def test_shared_and_repeated_elements_are_those_that_counting_finds(rng):
+    """Also on a GPU, whose addresses cannot be read here."""
+    seen = set()
+    for _ in range(200):
+        views = []
+        for _ in range(2):
+            rank = rng.integers(0, 4)
+            shape, strides = rng.integers(0, 5, rank), rng.integers(-6, 7, rank)
+            at = 64 + 4 * int(rng.integers(0, 40))
+            place = tuple(shape.tolist()), tuple(strides.tolist())
+            views.append(ArrayView(at, *place, DataType.Float, "cuda", 0, "dlpack", None))
+        a, b = map(addresses, views)
+        answers = not {*a}.isdisjoint(b), len({*a}) < len(a)
+        assert (share_elements(*views), repeats_elements(views[0])) == answers
+        seen.add(answers)
+    assert len(seen) == 4
+
+
+def test_elements_that_are_too_hard_to_tell_apart_count_as_shared(monkeypatch):
+    shape, strides = (9, 9, 9), (997, 1009, 1511)
+    a, b = (ArrayView(at, shape, strides, DataType.Float, "cuda", 0, "dlpack", None)
+            for at in (4, 8))  # fmt: skip
+    assert not share_elements(a, b)
+    monkeypatch.setattr(arrays, "SEARCH_STEPS", 1)
+    assert share_elements(a, b)
 
 
 @pytest.mark.parametrize("dtype", list(DataType), ids=lambda d: d.short)
