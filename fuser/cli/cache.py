@@ -11,8 +11,6 @@ from rich.text import Text
 
 from fuser.cli import show
 from fuser.cli.command import Command
-from fuser.cli.script import complain
-from fuser.core.errors import OptionError
 from fuser.runtime.cache import cubin_store, launch_store, unpack
 from fuser.runtime.store import Entry, EntryStore, unseal
 
@@ -29,10 +27,7 @@ def configure(part: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """List or clear the folder of this user."""
-    try:
-        store, launches = cubin_store(), launch_store()
-    except OptionError as error:
-        return complain(show.console(stderr=True), "cache", str(error))
+    store, launches = cubin_store(), launch_store()
     out = show.console()
     if args.what == "list":
         listing(out, store)

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from fuser.cli import cache, check, demo, explain, run, sass
+from fuser.cli import cache, check, demo, explain, run, sass, show
 from fuser.cli.command import DOCTOR
+from fuser.cli.script import complain, wants_traceback
+from fuser.core.errors import OptionError
 
 DISTRIBUTION = "fuser-cuda"
 COMMANDS = (
@@ -22,7 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(given)
     if for_script:
         args.arguments = [*getattr(args, "arguments", ()), *for_script]
-    status: int = args.execute(args)
+    try:
+        status: int = args.execute(args)
+    except OptionError as error:  # of the environment, which is read where it is needed
+        if wants_traceback(getattr(args, "verbose", False)):
+            raise
+        return complain(show.console(stderr=True), args.command, str(error))
     return status
 
 
@@ -48,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
             command.name, help=command.text, description=command.text, epilog=command.epilog
         )
         command.configure(part)
-        part.set_defaults(execute=command.execute)
+        part.set_defaults(execute=command.execute, command=command.name)
     return top
 
 

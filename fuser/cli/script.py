@@ -57,10 +57,15 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
         except SystemExit as leave:
             outcome.status = _exit_status(leave, err)
         except BaseException as error:
-            if verbose or os.environ.get("FUSER_TRACEBACK", "0") not in ("", "0"):
+            if wants_traceback(verbose):
                 raise
             outcome.status = report(error, path, err)
     return outcome
+
+
+def wants_traceback(verbose: bool) -> bool:
+    """Return whether errors are to be shown with our own frames."""
+    return verbose or os.environ.get("FUSER_TRACEBACK", "0") not in ("", "0")
 
 
 def complain(err: Console, subject: str, message: str) -> int:

@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_process import fuser
+from cli_process import TINY, fuser
 
 from fuser.cli import show
 from fuser.cli.cache import age
+from fuser.cli.main import main
+from fuser.core.errors import OptionError
 from fuser.runtime import cache
-from fuser.runtime.cache import CubinCache
+from fuser.runtime.cache import CUBINS, CubinCache
 from fuser.runtime.log import CompileLog
 from fuser.runtime.nvrtc import Cubin
 
@@ -83,6 +85,22 @@ def test_a_size_that_is_none(folder):
     assert done.returncode == 2
     assert "FUSER_CACHE_SIZE 'much': is no size" in done.stderr
     assert len([*(folder / "cubin").iterdir()]) == 2
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("command", ["sass", "explain"])
+def test_commands_that_compile_say_what_is_wrong_with_the_size(
+    command, tmp_path, monkeypatch, capsys
+):
+    script = tmp_path / "script.py"
+    script.write_text(TINY)
+    monkeypatch.setenv("FUSER_CACHE_SIZE", "abc")
+    monkeypatch.setattr(CUBINS, "_memory", {})
+    assert main([command, str(script)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {command}: FUSER_CACHE_SIZE 'abc': is no size; needed bytes")
+    with pytest.raises(OptionError):
+        main([command, "-v", str(script)])
 
 
 @pytest.mark.parametrize(
