@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import table, user_file
+from benchmarks.outputs import output_file, output_folder
 from benchmarks.peers import PEERS, choose
 from benchmarks.results import Results, load
 from benchmarks.runner import run_steps
@@ -33,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser().error(str(error))
     print(table.text(results))
-    if options.json:
-        results.save(options.json)
     try:
+        if options.json:
+            results.save(options.json)
         if options.plot:
             draw(results, options.plot)
-    except ValueError as error:  # what was measured has been printed and kept
+    except (ValueError, OSError) as error:  # what was measured has been printed
         parser().error(str(error))
     return 1 if results.failures else 0
 
@@ -50,10 +51,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--peers", default="torch,compile", help="some of torch,compile,quack,liger, or empty"
     )
-    top.add_argument("--json", type=Path, metavar="OUT", help="write the results to this file")
     top.add_argument(
-        "--plot", type=Path, metavar="OUT", help="write pictures and report.html into this folder"
+        "--json", type=output_file, metavar="OUT", help="write the results to this file"
     )
+    top.add_argument(
+        "--plot", type=output_folder, metavar="OUT",
+        help="write pictures and report.html into this folder",
+    )  # fmt: skip
     top.add_argument(
         "--sizes", type=_sizes, default=(), metavar="RxC,...",
         help="rows x columns instead of the sizes of the table",

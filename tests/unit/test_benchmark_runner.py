@@ -231,6 +231,48 @@ def test_a_bad_command_line_says_what_is_needed(arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "path", "said"),
+    [
+        ("--json", "there", "is a folder; a file that can be written is needed"),
+        ("--json", "file/r.json", "is no folder; a file that can be written is needed"),
+        ("--plot", "file", "is no folder; a folder that can be written is needed"),
+        ("--plot", "file/of/all", "is no folder; a folder that can be written is needed"),
+    ],
+)
+def test_where_nothing_can_be_written_is_refused_before_the_run(
+    option, path, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("benchmarks.__main__.run", None)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as end:
+        main(["transpose", option, str(tmp_path / path)])
+    assert end.value.code == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"argument {option}: " in line
+    assert said in line
+
+
+def test_a_file_that_cannot_be_written_after_all_is_said(tmp_path, monkeypatch, capsys):
+    results = some_results()
+    monkeypatch.setattr("benchmarks.__main__.run", lambda _: results)
+    out = tmp_path / "new" / "r.json"
+    assert main(["--json", str(out)]) == 0
+    assert load(out) == results
+
+    def full(self, text):
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(SystemExit) as end:
+        main(["--json", str(out)])
+    assert end.value.code == 2
+    captured = capsys.readouterr()
+    assert "No space left on device" in captured.err
+    assert "double 8x8" in captured.out
+
+
 def test_the_list_has_workloads_what_is_not_yet_and_peers(capsys):
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
