@@ -126,25 +126,29 @@ def load(path: Path) -> Results:
         It is no file of results.
     """
     try:
-        raw = json.loads(path.read_text())
-        machine, rows = raw["machine"], raw["rows"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return _results(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ValueError(
             f"{path}: {what}; needed a file that python -m benchmarks --json wrote"
         ) from None
+
+
+def _results(raw: dict[str, Any]) -> Results:
     known = {f.name for f in fields(Results)} - {"machine", "rows", "sweeps"}
     rest = {key: value for key, value in raw.items() if key in known}
-    ceilings = {row["ceiling"]: row["ceiling_GBps"] for row in rows if "ceiling_GBps" in row}
+    rows, sweeps = ([_row(row) for row in given] for given in (raw["rows"], raw.get("sweeps", ())))
+    ceilings = {row.ceiling: row.ceiling_GBps for row in rows if row.ceiling_GBps is not None}
     rest.setdefault("ceilings", ceilings)
-    return Results(
-        machine, rows=[_row(row) for row in rows],
-        sweeps=[_row(row) for row in raw.get("sweeps", ())], **rest,
-    )  # fmt: skip
+    return Results(dict(raw["machine"]), rows=rows, sweeps=sweeps, **rest)
 
 
 def _row(raw: dict[str, Any]) -> Row:
     row = Row(**raw)
+    for item in fields(Row):
+        value = getattr(row, item.name)
+        if not isinstance(value, str if item.type == "str" else int | float | None):
+            raise TypeError(f"{item.name} of a row is {value!r}")
     if not row.bytes and row.GBps and row.us:
         row.bytes = round(row.GBps * row.us * 1e3)
     row.family = row.family or re.sub(r" \d+x\d+$", "", row.workload)

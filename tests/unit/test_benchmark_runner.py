@@ -139,7 +139,20 @@ def test_every_kept_file_of_results_is_read_and_shown(path):
     assert table.text(results).count("\n") > len(results.rows)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": {}}'])
+def file_with(row: str) -> str:
+    return f'{{"machine": {{}}, "rows": [{row}]}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"machine": {}}', '{"machine": 1, "rows": []}', file_with("1"),
+        file_with('{"workload": "x"}'), file_with('{"workload": 1, "implementation": "fuser"}'),
+        file_with('{"workload": "x", "implementation": "fuser", "speed": 1}'),
+        file_with('{"workload": "x", "implementation": "fuser", "us": "1"}'),
+        file_with('{"workload": "x", "implementation": "fuser"}') + "}",
+    ],
+)  # fmt: skip
 def test_a_file_of_something_else_is_refused(text, tmp_path, capsys):
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(SystemExit) as end:
