@@ -18,7 +18,7 @@ from benchmarks.peers import PEERS, choose
 from benchmarks.results import Results, load
 from benchmarks.runner import run_steps
 from benchmarks.timing import MIN_REPETITIONS
-from benchmarks.workloads import NOT_YET, WORKLOADS, Case, Size, cases, swept_cases
+from benchmarks.workloads import NOT_YET, Case, Size, cases, swept_cases
 
 BAD_INPUT = 2
 
@@ -28,9 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     try:
         if options.list:
-            print_list()
+            print_list(options.names, options.sizes)
             return 0
-        results = load(options.source) if options.source else run(options)
+        results = earlier(options) if options.source else run(options)
     except ValueError as error:
         parser().error(str(error))
     print(table.text(results))
@@ -73,6 +73,33 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def earlier(options: argparse.Namespace) -> Results:
+    """Return what the command line asks for of an earlier run.
+
+    Raises
+    ------
+    ValueError
+        There is no file of results, or not of such a workload.
+    """
+    if options.sizes:
+        raise ValueError("--sizes is about a run; of the results of --from, NAMES choose")
+    return load(options.source).only(options.names)
+
+
+def selected(names: list[str], sizes: tuple[Size, ...]) -> list[Case]:
+    """Return the workloads that each of `names` is part of a name of, all when there is none.
+
+    Raises
+    ------
+    ValueError
+        One is part of no name.
+    """
+    for name in names:
+        if not cases([name], sizes):
+            raise ValueError(f"no workload is called {name!r}; --list prints their names")
+    return cases(names, sizes)
+
+
 def run(options: argparse.Namespace) -> Results:
     """Run what the command line asks for.
 
@@ -86,10 +113,12 @@ def run(options: argparse.Namespace) -> Results:
 
     files = [name for name in options.names if name.endswith(".py")]
     names = [name for name in options.names if not name.endswith(".py")]
-    for name in names:
-        if not cases([name], options.sizes):
-            raise ValueError(f"no workload is called {name!r}; --list prints their names")
-    chosen = cases(names, options.sizes) if names or not files else []
+    if options.sizes and files and not names:
+        raise ValueError(
+            f"--sizes is about workloads, and {files[0]} runs at sizes of its own; needed no "
+            "--sizes, or the name of a workload"
+        )
+    chosen = selected(names, options.sizes) if names or not files else []
     swept = [] if options.no_sweep or options.sizes or not chosen else swept_cases(names)
     calls = [call for file in files for call in user_file.calls_of(file)]
     peers, missing = choose([name for name in options.peers.split(",") if name])
@@ -122,13 +151,13 @@ def draw(results: Results, folder: Path) -> None:
         print(f"wrote {path}")
 
 
-def print_list() -> None:
+def print_list(names: list[str], sizes: tuple[Size, ...]) -> None:
     """Print what there is to run, to compare with, and what is not there yet."""
-    for workload in WORKLOADS:
-        for size in workload.sizes:
-            print(f"{Case(workload, size).name:40s} ceiling {workload.ceiling}")
-    for name, reason in NOT_YET:
-        print(f"{name:40s} not yet: {reason}")
+    for case in selected(names, sizes):
+        print(f"{case.name:40s} ceiling {case.workload.ceiling}")
+    for missing, reason in NOT_YET:
+        if not names or any(name in missing for name in names):
+            print(f"{missing:40s} not yet: {reason}")
     for peer in PEERS.values():
         state = "installed" if peer.installed else f"not installed: pip install {peer.distribution}"
         print(f"peer {peer.name:35s} {state}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,30 @@ class Results:
     def timed(self) -> bool:
         """Whether a GPU was there."""
         return any(row.us is not None for row in self.rows)
+
+    def only(self, names: Iterable[str]) -> Results:
+        """Return the rows of workloads whose names contain one of `names`, all without one.
+
+        Raises
+        ------
+        ValueError
+            A name is in no row.
+        """
+        names = tuple(names)
+        for name in names:
+            if not any(name in row.workload for row in (*self.rows, *self.sweeps)):
+                raise ValueError(f"no workload of these results is called {name!r}")
+        if not names:
+            return self
+
+        def is_wanted(workload: str) -> bool:
+            return any(name in workload for name in names)
+
+        return replace(
+            self, rows=[row for row in self.rows if is_wanted(row.workload)],
+            sweeps=[row for row in self.sweeps if is_wanted(row.workload)],
+            not_yet={name: why for name, why in self.not_yet.items() if is_wanted(name)},
+        )  # fmt: skip
 
     def save(self, path: Path) -> None:
         """Write the file; nothing is written for what was not measured."""

@@ -234,6 +234,9 @@ def test_a_terminal_is_shown_the_time_that_is_left():
         (["--peers", "triton"], "--peers: triton; needed some of torch, compile, quack, liger"),
         (["--sizes", "4096"], "needed ROWSxCOLUMNS, as in 4096x4096,32x1024"),
         (["--repetitions", "5"], "needed a number of at least 30"),
+        (["nonsense", "--list"], "no workload is called 'nonsense'; --list prints their names"),
+        (["mine.py", "--sizes", "8x8"], "mine.py runs at sizes of its own; needed no --sizes, or"),
+        (["--from", "r.json", "--sizes", "8x8"], "--sizes is about a run; of the results of --fr"),
         (["missing.py"], "missing.py: ended with exit status 2; needed 0"),
     ],
 )
@@ -292,6 +295,32 @@ def test_the_list_has_workloads_what_is_not_yet_and_peers(capsys):
     assert any(line.split("ceiling")[0].strip() == "softmax bf16 32768x1024" for line in lines)
     assert any(line.startswith("silu(a@b^T)*(a@c^T)") and "not yet" in line for line in lines)
     assert any(line.split()[:2] == ["peer", "quack"] for line in lines)
+
+
+def test_the_list_of_some_workloads(capsys):
+    assert main(["--list", "softmax", "transpose"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = {line.split()[0] for line in lines if not line.startswith("peer ")}
+    assert names == {"softmax", "transpose"}
+
+
+def test_names_choose_of_an_earlier_run(tmp_path, capsys):
+    results = some_results()
+    results.rows.append(Row("softmax 8x8", OURS, us=1.0))
+    results.sweeps.append(Row("double 4x4", OURS, us=1.0))
+    results.save(tmp_path / "r.json")
+    kept, out = str(tmp_path / "r.json"), tmp_path / "some.json"
+    assert main(["--from", kept, "double", "--json", str(out)]) == 0
+    some = load(out)
+    assert [row.workload for row in (*some.rows, *some.sweeps)] == [
+        "double 8x8", "double 8x8", "double 4x4",
+    ]  # fmt: skip
+    assert not some.not_yet
+    assert "softmax" not in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main(["--from", kept, "double", "nonsense"])
+    assert end.value.code == 2
+    assert "no workload of these results is called 'nonsense'" in capsys.readouterr().err
 
 
 FILE = """
