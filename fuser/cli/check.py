@@ -49,6 +49,8 @@ def execute(args: Namespace) -> int:
         return complain(err, "check", "--family chooses of the matrix; needed --matrix, too")
     if args.matrix and args.limit is not None:
         return complain(err, "check", "--limit is about FILE.py; of the matrix, --family chooses")
+    if (args.file is None) != args.matrix:
+        return complain(err, "check", "needs FILE.py or --matrix, and not both")
     if args.matrix:
         status = run_matrix(lambda family: (args.family or "") in family.name)
         if status is None:
@@ -60,8 +62,6 @@ def execute(args: Namespace) -> int:
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "check", str(error))
-    if args.file is None:
-        return complain(err, "check", "needs FILE.py or --matrix")
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
     out, progress = show.console(), Progress(err, args.limit)
     verdicts = [v for record in outcome.recorder.records for v in judge(out, record, progress)]

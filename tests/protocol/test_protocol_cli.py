@@ -115,7 +115,9 @@ def test_the_progress_line_is_for_terminals():
 
 
 def test_bad_input_has_status_2(tmp_path, capsys):
-    assert main(["check"]) == 2
+    for arguments in ((), ("--matrix", "script.py")):
+        assert main(["check", *arguments]) == 2
+        assert "needs FILE.py or --matrix, and not both" in capsys.readouterr().err
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
     assert main(["check", str(empty)]) == 2
