@@ -64,8 +64,9 @@ def execute(args: Namespace) -> int:
         return complain(err, "check", str(error))
     outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
     out, progress = show.console(), Progress(err, args.limit)
-    verdicts = [v for record in outcome.recorder.records for v in judge(out, record, progress)]
-    conclude(out, verdicts, args.limit)
+    judged = [(r, v) for r in outcome.recorder.records for v in judge(out, r, progress)]
+    conclude(out, judged, args.limit)
+    verdicts = [verdict for _, verdict in judged]
     if outcome.status == 0 and not outcome.recorder.records:
         return complain(
             err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
@@ -89,14 +90,18 @@ def judge(out: Console, record: Record, progress: Progress) -> list[Verdict]:
     return verdicts
 
 
-def conclude(out: Console, verdicts: list[Verdict], limit: float | None) -> None:
-    """Say what was left when time was up."""
-    left = [v.kernel for v in verdicts if v.reach == "stopped"]
+def conclude(out: Console, judged: list[tuple[Record, Verdict]], limit: float | None) -> None:
+    """Say what was left when time was up; kernels of several fusions may have one name."""
+    left = [
+        f"{verdict.kernel} of {record.trace.title} on {record.trace.shapes}"
+        for record, verdict in judged
+        if verdict.reach == "stopped"
+    ]
     if not left:
         return
     out.print()
-    decided = f"{len(verdicts) - len(left)} of {show.plural(len(verdicts), 'kernel')} decided"
-    line = f"--limit {limit:g} is over: {decided}, not {', '.join(left)}"
+    decided = f"{len(judged) - len(left)} of {show.plural(len(judged), 'kernel')} decided"
+    line = f"--limit {limit:g} is over: {decided}, not {'; '.join(left)}"
     out.print(line, markup=False, soft_wrap=True)
 
 

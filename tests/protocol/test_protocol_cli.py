@@ -1,5 +1,6 @@
 """``python -m fuser check`` says what was reached, and its exit status says whether all is well."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 
@@ -30,6 +31,8 @@ from fuser.schedule.circular import Pipelined
 
 fd = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined())
 fd.manual_execute([np.ones(700, "f4")], backend="interpret")
+again = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined())
+again.manual_execute([np.ones(900, "f4")], backend="interpret")
 with FusionDefinition() as plain:
     x = plain.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)
     plain.add_output(x + 1.0)
@@ -55,7 +58,9 @@ def test_a_limit_says_what_was_decided_and_what_was_not(tmp_path, capsys):
     assert "not decided: stopped after 1 state; nothing was wrong so far" in out
     assert "not proved: time was up before all states of the proof were explored" in out
     assert "has no pipeline" in out
-    assert "--limit 1e-09 is over: 1 of 2 kernels decided, not fusion" in out
+    assert "--limit 1e-09 is over: 1 of 3 kernels decided, not " in out
+    left = re.findall(r"fusion of \S+\.py:\d+ on x\[(\d+)\]", out.splitlines()[-1])
+    assert left == ["700", "900"]
     assert "checking" not in err  # no terminal
     assert main(["check", "--limit", "1000", str(file)]) == 0
     assert "proved for all N" in capsys.readouterr().out
