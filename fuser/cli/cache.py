@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fuser.cli import show
 from fuser.cli.command import Command
+from fuser.cli.script import complain
 from fuser.runtime.cache import cubin_store, launch_store, unpack
 from fuser.runtime.store import Entry, EntryStore, unseal
 
@@ -28,12 +29,18 @@ def configure(part: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """List or clear the folder of this user."""
     store, launches = cubin_store(), launch_store()
-    out = show.console()
-    if args.what == "list":
-        listing(out, store)
-        total(out, launches)
-        return 0
-    return max(clear(out, store), clear(out, launches))
+    out, err = show.console(), show.console(stderr=True)
+    status = 0
+    for part, show_list in ((store, listing), (launches, total)):
+        obstacle = part.obstacle()
+        if obstacle is not None:
+            complain(err, "cache", f"{part.folder}: cannot be listed: {obstacle}")
+            status = 1
+        elif args.what == "list":
+            show_list(out, part)
+        else:
+            status = max(status, clear(out, part))
+    return status
 
 
 def clear(out: Console, store: EntryStore) -> int:

@@ -188,6 +188,16 @@ class EntryStore:
         """Delete every entry, and what processes left that died while writing; return them."""
         return [e for e in (*self.entries(), *self._temporaries()) if _delete(e.path)]
 
+    def obstacle(self) -> str | None:
+        """Return why the folder, which is there, cannot be listed; its entries are not found."""
+        try:
+            os.scandir(self.folder).close()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
     def _temporaries(self) -> list[Entry]:
         return self._files(lambda name: name.startswith(_TEMPORARY))
 

@@ -80,6 +80,17 @@ def test_clearing(folder):
     assert "0 entries, 0 B of at most 512.0 MiB" in run(folder).stdout
 
 
+@pytest.mark.parametrize("what", ["list", "clear"])
+def test_a_folder_that_cannot_be_listed(what, folder, monkeypatch, capsys):
+    monkeypatch.setenv("FUSER_CACHE_DIR", str(folder))
+    (folder / "launch").write_bytes(b"no folder")
+    assert main(["cache", what]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"error: cache: {folder / 'launch'}: cannot be listed: Not a directory\n"
+    assert str(folder / "cubin") in out
+    assert str(folder / "launch") not in out
+
+
 def test_a_size_that_is_none(folder):
     done = run(folder, FUSER_CACHE_SIZE="much")
     assert done.returncode == 2
