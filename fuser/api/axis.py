@@ -11,6 +11,7 @@ from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
 from fuser.core.unroll import Unroll
+from fuser.schedule.arguments import integer
 from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.schedule import TensorSchedule
@@ -178,12 +179,9 @@ def _unroll(factor: object) -> Unroll:
     """Return the directive that `factor` asks for."""
     if factor is None:
         return Unroll("full")
-    if type(factor) is not int:
-        raise ScheduleError(
-            f"unroll: by {factor!r}; an int from 2 to {MAX_FACTOR} is needed, or none for all trips"
-        )
-    if factor == 1:
+    copies = integer(factor, "unroll: by")
+    if copies == 1:
         raise ScheduleError("unroll: by 1; rolled() is the directive that keeps a loop")
-    if not 2 <= factor <= MAX_FACTOR:
-        raise ScheduleError(f"unroll: by {factor}; 2 to {MAX_FACTOR} copies are possible")
-    return Unroll("partial", factor)
+    if not 2 <= copies <= MAX_FACTOR:
+        raise ScheduleError(f"unroll: by {copies}; 2 to {MAX_FACTOR} copies are possible")
+    return Unroll("partial", copies)

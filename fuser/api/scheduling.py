@@ -62,11 +62,10 @@ class Scheduling:
             for i in [0, n)  ->  for o in [0, ceil(n / factor)): for i in [0, factor)
             inner_split=False:   for o in [0, factor): for i in [0, ceil(n / factor))
         """
-        if type(factor) is not int:
-            raise ScheduleError(f"split: axis {axis} by {factor!r}; a positive int is needed")
+        by = Const(integer(factor, f"split: axis {axis} by"))
         if type(inner_split) is not bool:
             raise ScheduleError(f"split: inner_split {inner_split!r}; True or False is needed")
-        self._transform(lambda d: d.split(axis, Const(factor), inner_split), "split")
+        self._transform(lambda d: d.split(axis, by, inner_split), "split")
 
     @on_tensor
     def merge(self, outer: int, inner: int | None = None) -> None:

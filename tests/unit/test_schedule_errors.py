@@ -79,7 +79,7 @@ def test_an_axis_that_is_no_int(f, axis):
 
 def test_axes_may_be_of_any_int_kind():
     f = Fusion((8, 12))
-    f.z.split(np.int64(1), 4)
+    f.z.split(np.int64(1), np.int64(4))
     f.z.merge(np.int32(-2), np.uint8(2))
     f.z.reorder({np.int64(0): np.int64(0)})
     f.y.inline_at(f.z, np.int64(1))
@@ -115,7 +115,7 @@ def test_factor_too_small(f, factor):
 
 @pytest.mark.parametrize("factor", [2.0, True, "4"])
 def test_factor_is_no_int(f, factor):
-    refused(f"z: split: axis 0 by {factor!r}; a positive int is needed", f.z.split, 0, factor)
+    refused(f"z: split: axis 0 by {factor!r}; an int is needed", f.z.split, 0, factor)
 
 
 def test_merge_of_one_axis(f):

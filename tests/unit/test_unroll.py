@@ -248,9 +248,9 @@ def test_contradicting_directives_on_a_shared_loop():
 @pytest.mark.parametrize(
     ("factor", "text"),
     [
-        (True, "y: unroll: by True; an int from 2 to 1024 is needed, or none for all trips"),
-        (2.0, "y: unroll: by 2.0; an int from 2 to 1024 is needed, or none for all trips"),
-        ("4", "y: unroll: by '4'; an int from 2 to 1024 is needed, or none for all trips"),
+        (True, "y: unroll: by True; an int is needed"),
+        (2.0, "y: unroll: by 2.0; an int is needed"),
+        ("4", "y: unroll: by '4'; an int is needed"),
         (1, "y: unroll: by 1; rolled() is the directive that keeps a loop"),
         (0, "y: unroll: by 0; 2 to 1024 copies are possible"),
         (-4, "y: unroll: by -4; 2 to 1024 copies are possible"),
@@ -260,6 +260,13 @@ def test_contradicting_directives_on_a_shared_loop():
 )
 def test_bad_factors(factor, text):
     refused(text, Sums().y.axis(2).unroll, factor)
+
+
+def test_a_factor_may_be_of_any_int_kind():
+    f = Sums()
+    f.y.axis(2).unroll(np.int64(4))
+    assert "unroll(4)" in repr(f.fd)
+    assert f.fd.hand.entry("y").domain.loop[2].unroll == Unroll("partial", 4)
 
 
 def test_full_needs_a_constant_extent():
