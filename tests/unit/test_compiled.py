@@ -120,6 +120,9 @@ def test_the_number_of_inputs_counts(cuda, torch, rng):
                 fd.execute(inputs)
             with pytest.raises(TypeError, match=r"compiled\(\)"):
                 fd.compile()(*inputs)
+        for call in (fd.execute, fd.compile):
+            with pytest.raises(InputError, match="got a int; needed a list of inputs"):
+                call(5)
     assert len(cuda.launches) == 3
 
 
