@@ -182,6 +182,28 @@ def test_aliased_inputs_and_given_outputs(torch):
             compiled(x, out=x)
 
 
+def test_outputs_that_take_turns_in_memory_and_those_that_share_elements(torch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(x * 2.0)
+        fd.add_output(fd.ops.sum(x, [1]))
+    compiled = fd.compile()
+    x = torch.arange(20.0, device="cuda").reshape(5, 4)
+    memory = poisoned(torch, 5, 5)
+    for _ in range(3):
+        memory.fill_(float("nan"))
+        compiled(x, out=(memory[:, :4], memory[:, 4]))
+        torch.testing.assert_close(memory[:, :4], 2 * x, rtol=0, atol=0)
+        torch.testing.assert_close(memory[:, 4], x.sum(1), rtol=0, atol=0)
+    repeated = torch.zeros(32, device="cuda").as_strided((5, 4), (2, 1))
+    for wide, row, text in (
+        (memory[:, :4], memory[:, 3], "share memory"),
+        (repeated, memory[:, 0], "repeats elements"),
+    ):
+        with pytest.raises(InputError, match=text):
+            compiled(x, out=(wide, row))
+
+
 # ---- streams and threads ------------------------------------------------------------------------
 
 
