@@ -169,7 +169,7 @@ def lower_scheduled(
     schedule = replace(schedule, default_unroll=build.default_unroll)
     return lower(
         name, graph, schedule, segment_layouts(build, part), build.facts, build.cls.index, header,
-        build.observers,
+        build.observers, frozenset(v.name for v in build.graph.values),
     )  # fmt: skip
 
 

@@ -363,7 +363,7 @@ class Planner:
         for d in inner[1:]:
             self.require_multiple(self.layout.strides[d], f"the stride of dimension {d}")
         param = TensorMapParam(
-            name=f"{self.name}_map",
+            name=self.state.named(f"{self.name}_map"),
             tensor=self.outside,
             dtype=self.state.nest.graph.value(self.name).dtype,
             dims=tuple(self.layout.shape[d] for d in inner),

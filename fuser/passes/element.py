@@ -223,7 +223,8 @@ class ElementLowering:
         """Return the statement that combines the threads that run this, and reserve its scratch."""
         state, team = self.state, self.scope.team
         dtype = state.storage_dtype(self.node.tensor)
-        reduce = BlockReduce(scalar, self.value.op, dtype, axes, f"scratch_{dtype.short}")
+        scratch = state.named(f"scratch_{dtype.short}")
+        reduce = BlockReduce(scalar, self.value.op, dtype, axes, scratch)
         if team is not None:
             reduce = replace(reduce, box=state.box(team), scratch_at=team.first)
         self.reserve(reduce)
@@ -269,12 +270,10 @@ class ElementLowering:
                 "reduced across blocks; bind or inline its axes until one is left"
             )
         facts = state.nest.facts
-        partials = Buffer(
-            f"{name}_partials", dtype, (), (), simplify(segments * ranks * slots, facts)
-        )
-        counter = Buffer(
-            f"{name}_arrivals", DataType.Int32, (), (), simplify(segments, facts), True
-        )
+        numel = simplify(segments * ranks * slots, facts)
+        partials = Buffer(state.named(f"{name}_partials"), dtype, (), (), numel)
+        arrivals = state.named(f"{name}_arrivals")
+        counter = Buffer(arrivals, DataType.Int32, (), (), simplify(segments, facts), True)
         state.buffers += [partials, counter]
         flag = state.fresh(f"{name}_last")
         state.last_block[name] = (LastBlock(flag, frozenset(grid)),)

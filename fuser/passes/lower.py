@@ -167,7 +167,6 @@ class NestLowering:
         ts = self.state.nest.schedule.tensors[tensor]
         size = buffer_size(tensor, ts, facts)
         dtype = self.state.storage_dtype(tensor)
-        self.state.names.setdefault(tensor, 1)
         if ts.memory is MemoryType.shared:
             align = COPY_ALIGN if ts.meets_engine else 16
             if ts.swizzle is not None:
@@ -184,7 +183,11 @@ class NestLowering:
 
 
 def lower_to_kernel(
-    nest: LoopNest, layouts: Mapping[str, Layout], index: IndexType, header: tuple[str, ...] = ()
+    nest: LoopNest,
+    layouts: Mapping[str, Layout],
+    index: IndexType,
+    header: tuple[str, ...] = (),
+    reserved: frozenset[str] = frozenset(),
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """Lower `nest`; also return the temporary buffers that its grid reductions need.
 
@@ -192,11 +195,15 @@ def lower_to_kernel(
     ----------
     layouts
         Of every input and output tensor of the nest's graph.
+    reserved
+        Names of other kernels' tensors, which memory of this one must not have.
     """
     launch = launch_extents(nest)
     check_clusters(nest, launch)
-    state = Lowering(nest, layouts, launch)
+    values = {v.name for v in nest.graph.values}
+    state = Lowering(nest, layouts, launch, reserved | values)
     state.names |= dict.fromkeys((*layouts, *(v.name for v in nest.graph.inputs)), 1)
+    state.names |= {n.tensor: 1 for _, n in walk(nest.body) if isinstance(n, Allocate)}
     turn_tiles(state)
     facts = nest.facts
     reserve_producers(state)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import cast
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
 from fuser.kir.core import Kernel, Stmt, field_names, walk_stmts
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref, walk
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import For, GridReduce, Let
+from fuser.kir.stmts import DeclareRegisters, DeclareScalar, Define, For, GridReduce, Let
 
 HARDWARE = frozenset(
     {"bx", "by", "bz", "cx", "cy", "cz", "cluster_rank", "tx", "ty", "tz", "thread"}
@@ -81,6 +82,24 @@ def mentioned(kernel: Kernel) -> tuple[frozenset[str], frozenset[str], frozenset
     for extent in (*kernel.grid, *kernel.block):
         used |= variables(extent)
     return memories_of(kernel.body), frozenset(scalars), frozenset(used - defined)
+
+
+def declared(kernel: Kernel) -> frozenset[str]:
+    """Return every name that `kernel` gives to something."""
+    names = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
+    names |= {b.name for b in kernel.barriers}
+    for stmt in walk_stmts(kernel.body):
+        names |= {getattr(stmt, f) for f in DEFINES.get(type(stmt), ())}
+        if isinstance(stmt, Define | DeclareScalar | DeclareRegisters):
+            names.add(stmt.name)
+    return frozenset(names)
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """Return a name like `name` that is not taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 DEFINES: dict[type[Stmt], tuple[str, ...]] = {

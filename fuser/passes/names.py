@@ -20,7 +20,7 @@ from typing import ClassVar
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, children, variables
 from fuser.kir.core import Kernel, SizeParam, Stmt, walk_stmts
 from fuser.kir.stmts import For, GridReduce, Let
-from fuser.passes.mentions import HARDWARE, stmt_exprs
+from fuser.passes.mentions import HARDWARE, declared, stmt_exprs
 from fuser.passes.rewrite import map_bodies, map_exprs, substitute_body
 
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "min", "max"})
@@ -28,7 +28,7 @@ ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "min", "max"})
 
 @dataclass(slots=True)
 class _Names:
-    taken: set[str]
+    taken: frozenset[str]
     count: int = 0
 
     def fresh(self) -> str:
@@ -48,7 +48,7 @@ class NameIndices:
     def __call__(self, kernel: Kernel) -> Kernel:
         """Rewrite the kernel's body."""
         sizes = {p.name for p in kernel.params if isinstance(p, SizeParam)}
-        taken = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
+        taken = declared(kernel)
         body = _name_body(kernel.body, frozenset(sizes) | HARDWARE, _Names(taken))
         if body == kernel.body:
             return kernel

@@ -23,7 +23,7 @@ from fuser.kir.core import Kernel, ScalarParam, Stmt, TensorParam, walk_stmts
 from fuser.kir.scalar import Ref, walk
 from fuser.kir.stmts import Assign, DeclareScalar, Define, For, Outlined
 from fuser.kir.stmts.outlined import Argument
-from fuser.passes.mentions import DEFINES, memories_of, stmt_exprs, stmt_scalars
+from fuser.passes.mentions import DEFINES, declared, memories_of, stmt_exprs, stmt_scalars, unused
 from fuser.passes.rewrite import map_bodies
 from fuser.passes.unroll import register_arrays
 
@@ -40,12 +40,13 @@ class OutlineLoops:
         """Rewrite the kernel's body."""
         if not any(isinstance(s, For) and s.outlined for s in walk_stmts(kernel.body)):
             return kernel
-        return replace(kernel, body=_Outliner(kernel, []).body(kernel.body))
+        return replace(kernel, body=_Outliner(kernel, declared(kernel), []).body(kernel.body))
 
 
 @dataclass(frozen=True, slots=True)
 class _Outliner:
     kernel: Kernel
+    taken: frozenset[str]
     names: list[str]
 
     def body(self, body: Body) -> Body:
@@ -56,7 +57,8 @@ class _Outliner:
         """Rewrite one statement; a function has no function inside."""
         if not isinstance(stmt, For) or not stmt.outlined:
             return map_bodies(stmt, self.body)
-        self.names.append(f"{self.kernel.name}_{stmt.var}_{len(self.names)}")
+        name = f"{self.kernel.name}_{stmt.var}_{len(self.names)}"
+        self.names.append(unused(name, self.taken))
         changed = self.changed(stmt)
         arguments = (*self.memories(stmt), *self.scalars(stmt), *indices(stmt))
         body = (replace(stmt, outlined=""),)

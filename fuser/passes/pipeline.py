@@ -80,15 +80,22 @@ def lower(
     index: IndexType,
     header: tuple[str, ...] = (),
     observers: Sequence[Observer] = (),
+    reserved: frozenset[str] = frozenset(),
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
-    """Lower a scheduled segment; also return the temporary buffers its kernel needs."""
+    """Lower a scheduled segment; also return the temporary buffers its kernel needs.
+
+    Parameters
+    ----------
+    reserved
+        Names of the program's other tensors.
+    """
     for observe in observers:
         observe("schedule", Scheduled(name, graph, schedule, facts))
     nest = build_nest(name, graph, schedule, facts)
     for observe in observers:
         observe("nest", nest)
     nest = run_passes(nest, NEST_PASSES, observers)
-    kernel, buffers = lower_to_kernel(nest, layouts, index, header)
+    kernel, buffers = lower_to_kernel(nest, layouts, index, header, reserved)
     for observe in observers:
         observe("lower", kernel)
     return run_passes(kernel, kernel_passes(schedule, facts), observers), buffers

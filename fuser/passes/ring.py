@@ -107,17 +107,17 @@ class RingLowering:
     @property
     def full(self) -> str:
         """Barriers that complete when a stage is full."""
-        return f"{self.ring.name}_full"
+        return self.state.named(f"{self.ring.name}_full")
 
     @property
     def empty(self) -> str:
         """Barriers that complete when a stage is free."""
-        return f"{self.ring.name}_empty"
+        return self.state.named(f"{self.ring.name}_empty")
 
     @property
     def turn(self) -> str:
         """Barriers that complete when a consumer group may run its loop of trips."""
-        return f"{self.ring.name}_turn"
+        return self.state.named(f"{self.ring.name}_turn")
 
     @property
     def takes_turns(self) -> bool:
@@ -128,7 +128,7 @@ class RingLowering:
     @property
     def tokens(self) -> str:
         """Register array with the token of each stage."""
-        return f"{self.ring.name}_token"
+        return self.state.named(f"{self.ring.name}_token")
 
     @property
     def stages(self) -> int:

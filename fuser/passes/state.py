@@ -67,6 +67,11 @@ class Lowering:
 
     Attributes
     ----------
+    reserved
+        Names of the program's values: those that this nest does not name may be inlined, and take
+        another name; memory has its name in every kernel.
+    names, given
+        Names that are taken, and what `named` has returned.
     fallbacks
         Copies that are made otherwise than asked, and why.
     turned
@@ -79,7 +84,9 @@ class Lowering:
     nest: LoopNest
     layouts: Mapping[str, Layout]
     launch: LaunchExtents
+    reserved: frozenset[str] = frozenset()
     names: dict[str, int] = field(default_factory=dict[str, int])
+    given: dict[str, str] = field(default_factory=dict[str, str])
     shared: list[SharedArray] = field(default_factory=list[SharedArray])
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     last_block: dict[str, tuple[LastBlock, ...]] = field(
@@ -109,6 +116,15 @@ class Lowering:
             if number == 0 or name not in self.names:
                 self.names.setdefault(name, 1)
                 return name
+
+    def named(self, base: str) -> str:
+        """Return the one name of an array, a barrier or a buffer that is asked for repeatedly."""
+        if base not in self.given:
+            name = self.fresh(base)
+            while name in self.reserved:
+                name = self.fresh(base)
+            self.given[base] = name
+        return self.given[base]
 
     def storage_dtype(self, tensor: str) -> DataType:
         """Return the dtype a materialised tensor is kept in: reductions accumulate wider."""

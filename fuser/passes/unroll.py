@@ -28,6 +28,7 @@ from fuser.core.unroll import DefaultUnroll, Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import DeclareRegisters, For, If
 from fuser.passes.loops import hardware_facts, loop_facts
+from fuser.passes.mentions import declared, unused
 from fuser.passes.register_slots import accesses
 from fuser.passes.rewrite import map_bodies, substitute_body
 
@@ -95,9 +96,7 @@ class SplitPartial:
         loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
         if all(loop.unroll.kind != "partial" for loop in loops):
             return kernel
-        taken = {p.name for p in kernel.params} | {s.name for s in kernel.shared}
-        taken |= {loop.var for loop in loops}
-        splitter = _Splitter(frozenset(taken))
+        splitter = _Splitter(declared(kernel))
         return replace(kernel, body=splitter.body(kernel.body, hardware_facts(kernel, self.facts)))
 
 
@@ -136,7 +135,7 @@ class _Splitter:
         if most is not None and most < n:
             return self.loop(replace(loop, unroll=rolled), loop.trip(), most)
         rounds = simplify(trips // n, facts)
-        name = self.unused(f"{loop.var}_round")
+        name = unused(f"{loop.var}_round", self.taken)
         first = loop.start + Var(name) * n
         copies = For(
             loop.var, Const(n), substitute_body(loop.body, {loop.var: first + Var(loop.var)}),
@@ -160,12 +159,6 @@ class _Splitter:
         if trips is None and most == 1:
             return (If(less(loop.start, loop.extent), once),)
         return (loop,)
-
-    def unused(self, name: str) -> str:
-        """Return a name of no parameter, array or loop."""
-        while name in self.taken:
-            name += "_"
-        return name
 
 
 def trip_count(loop: For, facts: Facts) -> tuple[Expr, int | None]:

@@ -77,6 +77,7 @@ from fuser.protocol.rings import (
     GROUPS,
     WAITS,
     bytes_of,
+    changes_stage,
     reads,
 )
 from fuser.protocol.threads import THREADS, block_threads, thread_env
@@ -286,7 +287,9 @@ class Compiler(Emitter):
         """Compile a loop: over trips, unrolled, or a stretch whose iterations are alike."""
         if id(loop) in self.trip_loops:
             self.trips(loop, lets, mask)
-        elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)):
+        elif any(isinstance(s, VISIBLE) for s in walk_stmts(loop.body)) or changes_stage(
+            loop, self.rings, lets
+        ):
             for value in constant_range(loop, lets):
                 self.group = value if loop.var == self.serves else self.group
                 self.body(loop.body, {**lets, loop.var: Const(value)}, mask)

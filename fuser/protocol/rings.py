@@ -110,14 +110,18 @@ def places(
 
 
 def find_rings(kernel: Kernel) -> dict[str, Ring]:
-    """Return the ring arrays of a kernel by name."""
+    """Return the ring arrays of a kernel by name.
+
+    The kernel names those of its circular buffers, whose stages no loop need follow: of few trips
+    there are copies. Others are found by what is done to them.
+    """
     numel = {array.name: array.numel for array in kernel.shared}
     sizes = {barrier.name: barrier.size for barrier in kernel.barriers}
-    stages: dict[str, int] = {}
+    stages = {name: ring.stages for ring in kernel.rings for name in ring.arrays}
     for place in places(kernel.body):
         stmt = place.stmt
         if isinstance(stmt, ENGINE_LOADS) and stmt.barrier in sizes:
-            stages[stmt.dst] = sizes[stmt.barrier]
+            stages.setdefault(stmt.dst, sizes[stmt.barrier])
     left = stored(kernel)
     for array in kernel.shared:
         if array.name in left:
@@ -167,8 +171,25 @@ def _barriers_of(loop: For, sizes: Mapping[str, int]) -> int | None:
 
 def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
     """Whether the stage of an index follows a loop variable, all others being zero."""
-    if loop.var not in variables(index):
+    return len(_stages_met(index, slot, loop, stages)) >= stages > 1
+
+
+def changes_stage(loop: For, rings: Mapping[str, Ring], lets: Mapping[str, Expr]) -> bool:
+    """Whether a loop of known trips accesses several stages of a ring, be they not all."""
+    if loop.indices() is None:
         return False
+    return any(
+        len(_stages_met(place.expr(index), rings[name].slot, loop, rings[name].stages)) > 1
+        for place in places(loop.body, lets)
+        for name, index in accesses(place.stmt)
+        if name in rings
+    )
+
+
+def _stages_met(index: Expr, slot: int, loop: For, stages: int) -> set[int]:
+    """Return the stages of an index in the first rounds of a loop, all other variables zero."""
+    if loop.var not in variables(index):
+        return set()
     env: dict[str, int] = defaultdict(int)
     seen = set[int]()
     indices = loop.indices()
@@ -178,8 +199,8 @@ def varies(index: Expr, slot: int, loop: For, stages: int) -> bool:
         try:
             seen.add(int(evaluate(index, env)) // slot)
         except ZeroDivisionError:
-            return False
-    return len(seen) >= stages > 1
+            return set()
+    return seen
 
 
 def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import unrolled_rings
 from rings import interpret
 from rings.choices import staged
 from unrolled_rings import BOUNDS, CASES, WIDTH, Case
@@ -21,7 +22,7 @@ from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const, substitute, variables
 from fuser.kir.core import Kernel
 from fuser.kir.stmts import BulkLoad, Let, Store, TensorLoad
-from fuser.protocol.mutants import variants
+from fuser.protocol.mutants import mutants, variants
 from fuser.protocol.story import tell
 from fuser.protocol.verdict import check
 from fuser.schedule.circular import CircularBufferType
@@ -53,6 +54,30 @@ def test_every_tile_is_the_trips_own(case: Case, rng: np.random.Generator) -> No
 def test_the_rings_are_proved(case: Case) -> None:
     verdict = check(case.kernel())
     assert verdict.reach == "proved", verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages", "where"),
+    [
+        ("roles", 3, "MbarrierWait(x_cache_full) in loop i0 of the consumer of x_cache"),
+        ("roles", 4, "MbarrierWait(x_cache_full) in loop i0 of the consumer of x_cache"),
+        ("parity", 3, "MbarrierWait(x_cache_full)"),
+        ("parity", 3, "MbarrierWait(x_cache_full) in loop i0 (epilogue)"),
+        ("parity", 4, "MbarrierWait(x_cache_full) in loop i0 (epilogue)"),
+        ("token", 4, "MbarrierWaitToken(x_cache_full) in loop i0 (epilogue)"),
+    ],
+)
+def test_no_more_trips_than_stages(
+    kind: str, stages: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three trips by threads: no loop goes through all the stages, yet each of them is judged."""
+    monkeypatch.setattr(unrolled_rings, "WIDTH", 64)  # two warps, which read what both fill
+    kernel = Case("k", kind, L.set, stages=stages).kernel()
+    verdict = check(kernel)
+    assert (verdict.reach, verdict.rings) == ("proved", (("x_cache", stages),))
+    (mutant,) = (m for m in mutants(kernel) if (m.kind, m.where) == ("wait dropped", where))
+    wrong = check(mutant.kernel)
+    assert wrong.fault is not None and wrong.fault.kind == "RAW", wrong
 
 
 def without_the_unrolled_index(kernel: Kernel) -> Kernel:

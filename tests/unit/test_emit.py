@@ -236,6 +236,7 @@ def test_a_fusion_cannot_name_a_value_like_what_statements_print(statement):
     defined = {name for d in definitions() for name in d.defines}
     assert printed & (defined | {"idx", "block_x", "block_y", "block_z"}) <= RESERVED
     assert {"INF_F32", "NAN_F32", "INF_F64", "NAN_F64", "cast"} <= RESERVED
+    assert {"grid_allreduce", "grid_allreduce_shared"} <= RESERVED
 
 
 def test_templates_are_parsed_once():
