@@ -77,7 +77,8 @@ def test_no_more_trips_than_stages(
     assert (verdict.reach, verdict.rings) == ("proved", (("x_cache", stages),))
     (mutant,) = (m for m in mutants(kernel) if (m.kind, m.where) == ("wait dropped", where))
     wrong = check(mutant.kernel)
-    assert wrong.fault is not None and wrong.fault.kind == "RAW", wrong
+    assert wrong.fault is not None, wrong
+    assert wrong.fault.kind == "RAW", wrong
 
 
 def without_the_unrolled_index(kernel: Kernel) -> Kernel:
