@@ -108,7 +108,7 @@ def inputs(rng: np.random.Generator) -> list[Any]:
     return [np.zeros((1, 136), "f4"), rng.integers(0, 9, (1, 136)).astype("f4")]
 
 
-def kernel_of(case: str, fd: FusionDefinition) -> Kernel:
+def lowered(case: str, fd: FusionDefinition) -> Kernel:
     """Return the one kernel."""
     call = bind(fd, inputs(np.random.default_rng(0)))
     (kernel,) = program_of(fd, call, case != "automatic").kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -70,9 +71,16 @@ def snapshot(step: str, ir: object) -> Snapshot | None:
             return None
 
 
+_KERNEL = re.compile(r'^(?:__device__ __noinline__|extern "C")', re.M)
+_ENTRY = re.compile(r"^\.(?:func|visible)\b", re.M)
+"""Where a kernel begins in CUDA and in PTX: functions of outlined loops are part of it."""
+
+
 def kernel_of(source: str) -> str:
-    """Return the kernel of a CUDA source, without header and prelude."""
-    return source[source.index('extern "C"') :]
+    """Return the kernel of a CUDA source and its functions, without header and prelude."""
+    found = _KERNEL.search(source)
+    assert found is not None
+    return source[found.start() :]
 
 
 def readable(taken: Snapshot) -> str:
@@ -87,7 +95,7 @@ def readable(taken: Snapshot) -> str:
             return "\n".join(
                 line.replace(" " * 8, "", 1).replace("*/" + " " * 13, "*/") for line in lines
             )
-        case "ptx" if "\n.visible" in taken.text:
-            return taken.text[taken.text.index("\n.visible") + 1 :].expandtabs(8).rstrip()
+        case "ptx" if (entry := _ENTRY.search(taken.text)) is not None:
+            return taken.text[entry.start() :].expandtabs(8).rstrip()
         case _:
             return taken.text

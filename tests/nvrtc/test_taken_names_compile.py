@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from named_sums import build, kernel_of
+from named_sums import build, lowered
 
 from fuser.codegen.emit import emit
 from fuser.runtime.nvrtc import compile_cubin
@@ -24,5 +24,5 @@ pytestmark = pytest.mark.nvrtc
     ],
 )
 def test_compiles(case, value, name):
-    kernel = kernel_of(case, build(case, **{value: name}))
+    kernel = lowered(case, build(case, **{value: name}))
     assert compile_cubin(emit(kernel), kernel.name, "sm_90a").image

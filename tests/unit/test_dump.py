@@ -7,17 +7,19 @@ import re
 
 import numpy as np
 import pytest
+from named_sums import build, lowered
 from stmt_examples import EXAMPLES
 
 from fuser import FusionDefinition, fuse, ops
 from fuser.api import listen
+from fuser.codegen.emit import emit
 from fuser.core.errors import OptionError
 from fuser.core.expr import Const, Var
 from fuser.core.simplify import Facts
 from fuser.core.unroll import Unroll
 from fuser.debug import kernel_text, schedule_text
 from fuser.debug.highlight import tokens
-from fuser.debug.stages import STAGES, kernel_of, parse_stages, readable, snapshot
+from fuser.debug.stages import STAGES, Snapshot, kernel_of, parse_stages, readable, snapshot
 from fuser.debug.trace import changed_lines
 from fuser.kir.core import GRID_1, Kernel
 from fuser.kir.stmts import For, If
@@ -277,3 +279,16 @@ def test_snapshots_are_of_stages_only():
 
 def test_the_kernel_of_a_source_has_no_prelude():
     assert kernel_of('typedef int idx;\nextern "C" void k() {}') == 'extern "C" void k() {}'
+
+
+def test_functions_of_outlined_loops_are_shown_with_the_kernel():
+    function = "__device__ __noinline__ void k_i0_0() {}"
+    prelude = "__device__ __forceinline__ void sync() {}\n"
+    source = f'{prelude}{function}\n\nextern "C" void k() {{}}'
+    assert kernel_of(source) == source.removeprefix(prelude)
+    ptx = ".version 9.0\n\n.func  k_i0_0(\n)\n{\n}\n.visible .entry k(\n)\n{\n}"
+    assert readable(Snapshot("ptx", "ptx", "k", ptx)).startswith(".func  k_i0_0(")
+    alone = ".version 9.0\n\n.visible .entry k(\n)\n{\n}"
+    assert readable(Snapshot("ptx", "ptx", "k", alone)).startswith(".visible .entry")
+    kernel = lowered("outlined", build("outlined"))
+    assert kernel_of(emit(kernel)).startswith("__device__ __noinline__ float fusion_i1_0(")

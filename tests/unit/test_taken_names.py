@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from named_sums import CASES, build, inputs, interpret, kernel_of
+from named_sums import CASES, build, inputs, interpret, lowered
 
 from fuser.codegen.emit import emit
 from fuser.codegen.prelude import words
+from fuser.debug.stages import kernel_of
 from fuser.fusion.names import is_valid_name
 
 pytestmark = pytest.mark.unit
@@ -28,9 +29,8 @@ COLLISIONS = {
 def names_of(case):
     """Return the names in the text of a case's kernel that a user could have chosen."""
     fd = build(case)
-    source = emit(kernel_of(case, fd))
-    prelude = source.find("__noinline__") if case == "outlined" else source.find('extern "C"')
-    return sorted(n for n in words(source[prelude:]) if is_valid_name(n) and n not in fd.fusion)
+    source = kernel_of(emit(lowered(case, fd)))
+    return sorted(n for n in words(source) if is_valid_name(n) and n not in fd.fusion)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -42,5 +42,5 @@ def test_every_name_of_a_kernel_may_be_a_users(case, rng):
     for value in RENAMED.get(case, ("b",)):
         for name in names:
             fd = build(case, **{value: name})
-            assert name in words(emit(kernel_of(case, fd))), (value, name)
+            assert name in words(emit(lowered(case, fd))), (value, name)
             np.testing.assert_array_equal(interpret(case, fd, arrays), expected, f"{value} {name}")
