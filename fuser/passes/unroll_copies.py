@@ -35,6 +35,7 @@ from fuser.kir.stmts import (
     Scoped,
 )
 from fuser.passes.loops import hardware_facts, loop_facts
+from fuser.passes.register_slots import chosen_in_a_loop
 from fuser.passes.rewrite import map_bodies, map_stmt
 from fuser.passes.unroll import chosen_registers, register_arrays
 
@@ -71,10 +72,7 @@ def check_registers(body: Body) -> None:
             continue
         array = chosen_registers(loop, registers)
         if array is not None:
-            raise ScheduleError(
-                f"{loop.unroll.origin} is a loop in the code and chooses elements of {array}, "
-                "which is in registers; registers have no addresses: needed unroll()"
-            )
+            raise chosen_in_a_loop(loop, array)
 
 
 def _unrolled(body: Body, facts: Facts) -> Body:

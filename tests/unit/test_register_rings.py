@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +227,36 @@ def test_loops_over_the_registers_of_a_slot_are_unrolled():
     loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.trip() == 32]
     assert len(loops) >= 3
     assert {s.unroll.kind for s in loops} == {"full"}
+
+
+@pytest.mark.parametrize("ring", [True, False])
+@pytest.mark.parametrize("directive", ["rolled", "by 2", "all"])
+def test_a_directive_that_leaves_a_loop_around_registers(ring: bool, directive: str) -> None:
+    """The same words, and the line of the directive, with and without a ring."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.sum(x, [1])
+        fd.add_output(y)
+    cache = x.cache_after()
+    y.split(1, 4)
+    fd.sched.transform_like(y, [cache])
+    for t in (y, cache):
+        t.axis(0).parallelize(P.block_x)
+    cache.inline_at(y, 2)
+    if ring:
+        cache.circular_buffer(2)
+    axis = y.axis(2)
+    line = sys._getframe().f_lineno + 1
+    {"rolled": axis.rolled, "by 2": lambda: axis.unroll(2), "all": axis.unroll}[directive]()
+    inputs = [np.ones((5, 13), np.float32)]
+    if directive == "all":
+        (total,) = fd.manual_execute(inputs, backend="interpret")
+        np.testing.assert_array_equal(total, np.full(5, 13.0))
+        return
+    text = "y_acc: axis 2 is a loop in the code and chooses elements of x_cache, which is in "
+    with pytest.raises(ScheduleError, match=re.escape(text)) as caught:
+        fd.manual_execute(inputs, backend="interpret")
+    assert caught.value.location is not None
+    assert (Path(caught.value.location.file).name, caught.value.location.line) == (
+        Path(__file__).name, line,
+    )  # fmt: skip
