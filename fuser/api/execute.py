@@ -16,7 +16,14 @@ from fuser.api.known_calls import KnownCalls
 from fuser.api.listen import LISTENERS, build_observed, run_observed, somebody_listens
 from fuser.api.out import Given, given_outputs
 from fuser.api.promises import check_contiguity
-from fuser.api.shape_class import ShapeClass, classify, inner_sizes, row_sizes
+from fuser.api.shape_class import (
+    DIVISORS,
+    ShapeClass,
+    classify,
+    inner_sizes,
+    row_sizes,
+    vector_divisors,
+)
 from fuser.core.errors import BackendError, DefinitionError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.scalars import bind_scalars
@@ -44,8 +51,8 @@ class Compiled:
     ----------
     rows
         Row lengths that are part of the class; None until the first call.
-    inner
-        Sizes whose divisibility is part of the class.
+    inner, divisors
+        Sizes whose divisibility is part of the class, and by what.
     told
         Classes of which the user has been told that they make runs slower.
     known
@@ -58,6 +65,7 @@ class Compiled:
     compiling: threading.Lock = field(default_factory=threading.Lock)
     rows: frozenset[str] | None = None
     inner: frozenset[str] | None = None
+    divisors: tuple[int, ...] = DIVISORS
     told: set[ShapeClass] = field(default_factory=set[ShapeClass])
     known: KnownCalls = field(default_factory=KnownCalls)
 
@@ -203,11 +211,15 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
     compiled = compiled_of(fd, manual)
     if compiled.rows is None:
         compiled.inner = inner_sizes(fd.fusion, 1 if manual else 2)
+        compiled.divisors = DIVISORS if manual else vector_divisors(fd.fusion)
         compiled.rows = frozenset() if manual else row_sizes(fd.fusion)
-    cls, strides = classify(fd.fusion, views, sizes, rows=compiled.rows, inner=compiled.inner)
+    cls, strides = classify(
+        fd.fusion, views, sizes, rows=compiled.rows, inner=compiled.inner,
+        divisors=compiled.divisors,
+    )  # fmt: skip
     known = {*compiled.programs, *compiled.cuda}
     if cls not in known and len(known) >= MAX_FIXED:
-        cls, strides = classify(fd.fusion, views, sizes)
+        cls, strides = classify(fd.fusion, views, sizes, divisors=compiled.divisors)
     return BoundCall(views, scalars, cls, {**sizes, **strides})
 
 

@@ -33,6 +33,7 @@ from fuser.passes.layout import contiguous_strides
 from fuser.runtime.arrays import ArrayView
 
 MAX_ALIGNMENT = 16
+DIVISORS = (2, 4, 8, 16)
 INDEX_LIMIT = 2**31 - 2**21
 """Largest element offset of 32-bit kernels; the slack holds indices of a rounded-up last tile."""
 
@@ -82,11 +83,13 @@ def classify(
     *,
     rows: frozenset[str] = frozenset(),
     inner: frozenset[str] | None = None,
+    divisors: tuple[int, ...] = DIVISORS,
 ) -> tuple[ShapeClass, dict[str, int]]:
     """Return the class of a call and the values of its stride variables.
 
     `rows` are the sizes to make part of the class, see `row_sizes`; `inner` those whose
-    divisibility is part of it, by default `inner_sizes`.
+    divisibility is part of it, by default `inner_sizes`; `divisors` what they may be known to
+    divide by, see `vector_divisors`.
     """
     inputs: list[tuple[str, InputClass]] = []
     env: dict[str, int] = {}
@@ -109,7 +112,7 @@ def classify(
     multiples = {
         name: k
         for name in sorted(names)
-        if (k := power_of_two(abs({**sizes, **env}.get(name, 0)), MAX_ALIGNMENT)) > 1
+        if (k := largest_divisor({**sizes, **env}.get(name, 0), divisors)) > 1
     }
     return ShapeClass(tuple(inputs), tuple(multiples.items()), fixed, index), env
 
@@ -200,6 +203,23 @@ def inner_sizes(graph: FusionGraph, min_rank: int = 2) -> frozenset[str]:
             if inner is not None and not per_row:
                 names |= variables(inner)
     return frozenset(names)
+
+
+def vector_divisors(graph: FusionGraph) -> tuple[int, ...]:
+    """Return what sizes of a fusion with a recipe are asked to divide by: two numbers at most.
+
+    Elements of a whole vector of the narrowest tensor, and of half or a quarter of one. So any
+    number of different row lengths makes three kernels at most.
+    """
+    stored = {value.name for value in graph.inputs} | {output.value for output in graph.outputs}
+    widths = [v.dtype.nbytes for v in graph.values if v.shape and v.name in stored]
+    whole = MAX_ALIGNMENT // min(widths, default=1)
+    return tuple(d for d in (max(2, min(4, whole // 2)), whole) if 1 < d <= whole)
+
+
+def largest_divisor(number: int, divisors: tuple[int, ...]) -> int:
+    """Return the largest of `divisors` that divides `number`, or 1."""
+    return max((d for d in divisors if number % d == 0), default=1)
 
 
 def turned_sizes(graph: FusionGraph, inputs: Iterable[tuple[str, InputClass]]) -> frozenset[str]:

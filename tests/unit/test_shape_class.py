@@ -73,3 +73,17 @@ def test_row_counts_share_a_class(build):
         fd.add_output(build(fd, x))
     base = np.zeros((130, 64), np.float32)
     assert len({bind(fd, [base[:rows]]).cls for rows in range(1, 130)}) == 1
+
+
+@pytest.mark.parametrize("dtype", [DataType.Int8, DataType.Half, DataType.Float, DataType.Double])
+def test_row_counts_that_decide_the_width_of_vectors_make_three_classes(dtype):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, dtype)
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+    base = np.zeros((1000, 64), dtype.np)
+    classes = {bind(fd, [base[:rows]]).cls for rows in range(1, 1001)}
+    assert len(classes) <= 3
+    whole = 16 // dtype.nbytes
+    divisible = [dict(cls.multiples).get("x_size0", 1) for cls in classes]
+    assert sorted(divisible)[0] == 1
+    assert max(divisible) == whole  # vectors of 16 bytes where they fit
