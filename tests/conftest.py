@@ -13,6 +13,11 @@ from hypothesis import HealthCheck, settings
 
 # Several test processes share a GPU: jax must not take most of its memory at the first array.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# FUSER_TEST_GPUS=2: the processes of pytest-xdist (gw0, gw1, ..) are dealt out to two GPUs.
+if (gpus := os.environ.get("FUSER_TEST_GPUS")) and (
+    worker := os.environ.get("PYTEST_XDIST_WORKER")
+):
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % int(gpus))
 
 # Examples are drawn from the test's own name, so that a failure in CI is the same one here.
 settings.register_profile(
