@@ -7,7 +7,6 @@ ptxas compiles kernels one by one: the instructions are those of a unit of one k
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from fuser.runtime.sass import disassemble
 T = TypeVar("T")
 TOGETHER = 8
 BUILT_IN = "using ::min, ::max;"  # overloads of the prelude would hide them
-_SECTION = re.compile(r"^\t\.section\t\.text\.(\w+)", re.MULTILINE)
+_SECTION = re.compile(r"^\t\.section\t\.text\.(?P<kernel>\w+)", re.MULTILINE)
 
 
 def disassembled(kernels: Sequence[Kernel]) -> list[tuple[CompileLog, str]]:
@@ -31,11 +30,9 @@ def disassembled(kernels: Sequence[Kernel]) -> list[tuple[CompileLog, str]]:
     source = "".join(f"namespace of_{k.name} {{\n{BUILT_IN}\n{emit(k)}\n}}\n" for k in named)
     cubin = compile_cubin(source, named[0].name, "sm_90a", on_spill="ignore")
     text = disassemble(cubin.image)
-    begins = [*(m.start() for m in _SECTION.finditer(text)), len(text)]
-    sections = {
-        _SECTION.match(text, begin)[1]: text[begin:end]  # type: ignore[index]
-        for begin, end in itertools.pairwise(begins)
-    }
+    found = list(_SECTION.finditer(text))
+    ends = [*(match.start() for match in found[1:]), len(text)]
+    sections = {m["kernel"]: text[m.start() : end] for m, end in zip(found, ends, strict=True)}
     assert sections.keys() == {k.name for k in named}, "a function that is not inlined"
     return [(parse_log(cubin.log.text, k.name), sections[k.name]) for k in named]
 

@@ -1,4 +1,4 @@
-"""``python tests/marks.py [pytest arguments]``: the loops of every kernel that tests build.
+"""``PYTHONPATH=.:tests python tests/marks.py [pytest arguments]``: loops of every kernel built there.
 
 Runs pytest in this process, keeps each kernel that a fusion was compiled to, and compiles them: the
 loops of the machine code are those that PTX asks to be left rolled. Exits with 1 if not.
@@ -9,23 +9,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
+from sass_loops import count_loops
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-from sass_loops import count_loops  # noqa: E402
-
-from fuser.api.listen import listening  # noqa: E402
-from fuser.codegen.emit import emit  # noqa: E402
-from fuser.core.errors import FuserError  # noqa: E402
-from fuser.kir.program import Program  # noqa: E402
+from fuser.api.listen import listening
+from fuser.codegen.emit import emit
+from fuser.core.errors import FuserError
+from fuser.kir.program import Program
 
 LIBRARY = re.compile(r"\b(fmodf?|remainder_of)\(")
 """Functions with loops of their own."""

@@ -67,10 +67,13 @@ def in_a_function(copies: int) -> FusionDefinition:
     return fd
 
 
+PIPELINED = Pipelined()
+
+
 def ring(
     direct: Callable[[Any], None],
     stages: int = 3,
-    kind: Pipelined | WarpSpecialized = Pipelined(),  # noqa: B008 (a frozen record)
+    kind: Pipelined | WarpSpecialized = PIPELINED,
     columns: int = -1,
     load: LoadStoreOpType = LoadStoreOpType.tma,
 ) -> FusionDefinition:

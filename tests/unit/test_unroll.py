@@ -323,17 +323,23 @@ def test_directives_come_after_transforms():
     refused(f"y: merge: {text}", f.y.merge, 2)
 
 
+def row_in_registers(fd):
+    """Schedule a softmax whose rows are kept in registers; return their tensor."""
+    x = fd.define_tensor(shape=[-1, 64], contiguity=True)
+    y = fd.ops.softmax(x, 1)
+    fd.add_output(y)
+    cache = x.cache_after()
+    y.axis(0).parallelize(P.grid_x)
+    fd.sched.parallelize_like(y)
+    fd.sched.inline_at(y, 1, best_effort=True)
+    return cache
+
+
 @pytest.mark.parametrize("directive", ["rolled", "by 3", "all"])
 def test_registers_have_no_addresses(directive):
     """A loop whose index chooses registers must be unrolled completely."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, 64], contiguity=True)
-        y = fd.ops.softmax(x, 1)
-        fd.add_output(y)
-        cache = x.cache_after()
-        y.axis(0).parallelize(P.grid_x)
-        fd.sched.parallelize_like(y)
-        fd.sched.inline_at(y, 1, best_effort=True)
+        cache = row_in_registers(fd)
         axis = cache.axis(1)
         {"rolled": axis.rolled, "by 3": lambda: axis.unroll(3), "all": axis.unroll}[directive]()
     inputs = [np.ones((3, 64), np.float32)]
@@ -466,13 +472,7 @@ def test_what_no_function_does(stmts, text):
 
 def test_functions_are_given_no_registers():
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, 64], contiguity=True)
-        y = fd.ops.softmax(x, 1)
-        fd.add_output(y)
-        cache = x.cache_after()
-        y.axis(0).parallelize(P.grid_x)
-        fd.sched.parallelize_like(y)
-        fd.sched.inline_at(y, 1, best_effort=True)
+        cache = row_in_registers(fd)
         cache.axis(1).outlined()
     refused(
         "cache: axis 1 is outlined and uses cache, which is in registers; they have no addresses "
