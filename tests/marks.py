@@ -1,4 +1,4 @@
-"""``PYTHONPATH=.:tests python tests/marks.py [pytest arguments]``: loops of every kernel built there.
+"""``PYTHONPATH=.:tests python tests/marks.py [pytest arguments]``: loops of all kernels of tests.
 
 Runs pytest in this process, keeps each kernel that a fusion was compiled to, and compiles them: the
 loops of the machine code are those that PTX asks to be left rolled. Exits with 1 if not.
