@@ -67,6 +67,21 @@ def compiled({inputs}, *, out=None, stream=None):
 _TAKEN = {"out", "stream", "known", "addresses", "at", "call", "calls", "otherwise", "LISTENERS"}
 
 
+def parameter_names(names: Sequence[str]) -> list[str]:
+    """Return names of inputs as parameters: those that mean something else get underscores."""
+    found: list[str] = []
+    for name in names:
+        parameter = name
+        while (
+            keyword.iskeyword(parameter)
+            or parameter in _TAKEN
+            or (parameter != name and parameter in names)
+        ):
+            parameter += "_"
+        found.append(parameter)
+    return found
+
+
 def function_of(fd: FusionDefinition, manual: bool = False) -> CompiledFusion:
     """Return `fd` as a function.
 
@@ -90,7 +105,7 @@ def function_of(fd: FusionDefinition, manual: bool = False) -> CompiledFusion:
     if fd.arguments and len(returned) == 1:
         names = [item.name for item in fd.arguments if isinstance(item, Tensor)]
         if len(names) == len(fd.arguments):
-            names = [f"{n}_" if keyword.iskeyword(n) or n in _TAKEN else n for n in names]
+            names = parameter_names(names)
             pointers = (f"{name}.data_ptr()" for name in names)
             text = _SHORT.format(inputs=", ".join(names), addresses=", ".join(pointers))
     scope = {"calls": compiled.known, "otherwise": otherwise, "LISTENERS": LISTENERS}

@@ -128,9 +128,12 @@ def test_the_number_of_inputs_counts(cuda, torch, rng):
 
 def test_parameters_are_named_after_the_inputs():
     with FusionDefinition() as fd:
-        out, x = (fd.define_tensor([-1], True, DataType.Float) for _ in range(2))
-        fd.add_output(out + x)
-    assert str(inspect.signature(fd.compile())) == "(out_, x, *, out=None, stream=None)"
+        out, out_, x = (fd.define_tensor([-1], True, DataType.Float) for _ in range(3))
+        fd.add_output(out + 2.0 * out_ + 4.0 * x)
+    names = "(out__, out_, x, *, out=None, stream=None)"  # no input takes the name of another
+    assert str(inspect.signature(fd.compile())) == names
+    one = np.ones(3, np.float32)
+    np.testing.assert_array_equal(fd.compile()(one, 2 * one, 4 * one), np.full(3, 21.0))
 
 
 def test_the_state_of_torch_may_change(cuda, torch, rng, monkeypatch):
