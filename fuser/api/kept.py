@@ -19,6 +19,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -106,9 +107,9 @@ def spelled(item: Any) -> Iterator[str]:
 
 @cache
 def source_text_digest() -> str:
-    """Return a digest of everything that a kernel is made by: this package, jinja2, Python."""
+    """Return a digest of all that makes a kernel: this package, jinja2, networkx, Python."""
     package = Path(__file__).parents[1]
-    digest = hashlib.sha256(f"{sys.version} {sys.modules['networkx'].__version__}".encode())
+    digest = hashlib.sha256(f"{sys.version} {version('networkx')}".encode())
     found = find_spec("jinja2")
     places = found.submodule_search_locations if found else None
     folders = [package, template_dir(), *map(Path, places or ())]

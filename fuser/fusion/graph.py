@@ -1,7 +1,8 @@
 """The fusion graph: values keyed by name, edges keyed by operand index.
 
-The only module that imports networkx, and it does so when the first graph is made: importing
-networkx takes longer than importing the rest of the package.
+The only module that imports networkx, and it does so when edges are first followed forwards or
+rewritten: importing networkx takes longer than importing the rest of the package, and a process
+that finds the launch of its fusion on disk needs neither.
 """
 
 # pyright: reportImportCycles=false
@@ -89,7 +90,7 @@ class FusionGraph:
     """
 
     def __init__(self) -> None:
-        self._g: Any = _networkx().MultiDiGraph()
+        self._drawn: Any = None
         self._values: dict[str, Value] = {}
         self._outputs: list[Output] = []
         self._constraints: dict[tuple[Expr, Expr], Constraint] = {}
@@ -121,7 +122,8 @@ class FusionGraph:
         """All values, operands before users; definition order wherever that is possible."""
         if self._order is None:
             position = {name: i for i, name in enumerate(self._values)}
-            order = _networkx().lexicographical_topological_sort(self._g, key=position.__getitem__)
+            sort = _networkx().lexicographical_topological_sort
+            order = sort(self._edges, key=position.__getitem__)
             self._order = tuple(self._values[name] for name in order)
         return self._order
 
@@ -132,16 +134,14 @@ class FusionGraph:
     def operand_names(self, value: Value | str) -> tuple[str, ...]:
         """Return the names of the operands of `value` in operand order."""
         name = _name(value)
-        found = self._operands.get(name)
-        if found is None:
-            edges = self._g.in_edges(name, keys=True)
-            found = tuple(src for src, _, _ in sorted(edges, key=lambda edge: edge[2]))
-            self._operands[name] = found
-        return found
+        try:
+            return self._operands[name]
+        except KeyError:
+            return self._operands[self.value(name).name]
 
     def uses(self, value: Value | str) -> tuple[tuple[Value, int], ...]:
         """Return ``(user, operand index)`` of every use of `value`."""
-        edges = self._g.out_edges(_name(value), keys=True)
+        edges = self._edges.out_edges(_name(value), keys=True)
         return tuple((self._values[user], index) for _, user, index in edges)
 
     @property
@@ -174,6 +174,20 @@ class FusionGraph:
                 todo.extend(self.operand_names(name))
         return frozenset(seen)
 
+    @property
+    def _edges(self) -> Any:
+        """The networkx graph: an edge a use, its key the operand index; drawn when first asked."""
+        if self._drawn is None:
+            self._drawn = _networkx().MultiDiGraph()
+            for name, operands in self._operands.items():
+                self._draw(name, operands)
+        return self._drawn
+
+    def _draw(self, name: str, operands: Iterable[str]) -> None:
+        self._drawn.add_node(name)
+        for index, operand in enumerate(operands):
+            self._drawn.add_edge(operand, name, key=index)
+
     # ---- writing -------------------------------------------------------------------------
 
     def add(
@@ -193,9 +207,8 @@ class FusionGraph:
             if operand not in self._values:
                 raise VerifyError(f"{op} {name}: operand {operand!r} is not in the fusion")
         value = Value(name, op, dtype, shape, attrs, location)
-        self._g.add_node(name)
-        for index, operand in enumerate(names):
-            self._g.add_edge(operand, name, key=index)
+        if self._drawn is not None:
+            self._draw(name, names)
         self._values[name] = value
         self._count += 1
         self._operands[name] = names
@@ -249,8 +262,8 @@ class FusionGraph:
             raise VerifyError(f"{user_name}: has {len(old)} operands; operand {index} was asked")
         if user_name in self.ancestors((new_name,)):
             raise VerifyError(f"{user_name}: operand {new_name} is computed from it; a cycle")
-        self._g.remove_edge(old[index], user_name, key=index)
-        self._g.add_edge(new_name, user_name, key=index)
+        self._edges.remove_edge(old[index], user_name, key=index)
+        self._edges.add_edge(new_name, user_name, key=index)
         self._operands[user_name] = (*old[:index], new_name, *old[index + 1 :])
         self._order = self._key = None
         self._scalars.clear()
@@ -269,9 +282,9 @@ class FusionGraph:
         name = _name(value)
         if self.uses(name) or any(name in (o.value, o.alias_of) for o in self._outputs):
             raise VerifyError(f"fusion: {name} is used; only unused values can be removed")
-        self._g.remove_node(name)
+        self._edges.remove_node(name)
         del self._values[name]
-        self._operands.pop(name, None)
+        del self._operands[name]
         self._scalars.discard(name)
         self._order = self._key = None
 
@@ -305,7 +318,8 @@ class FusionGraph:
             for v in self._values.values()
         }
         order = self._order
-        self._g = _networkx().relabel_nodes(self._g, dict(names), copy=True)
+        if self._drawn is not None:
+            self._drawn = _networkx().relabel_nodes(self._drawn, dict(names), copy=True)
         self._values = {v.name: v for v in renamed.values()}
         self._operands = {
             names.get(user, user): tuple(names.get(o, o) for o in operands)
@@ -326,7 +340,7 @@ class FusionGraph:
     def copy(self) -> FusionGraph:
         """Return an independent copy."""
         new = FusionGraph()
-        new._g = self._g.copy()
+        new._drawn = None if self._drawn is None else self._drawn.copy()
         new._values = dict(self._values)
         new._outputs = list(self._outputs)
         new._constraints = dict(self._constraints)

@@ -63,3 +63,18 @@ def test_running_kernels_that_are_kept_takes_no_compiler():
         "fuser.api.pipeline", "fuser.codegen.emit",
     )  # fmt: skip
     assert [name for name in sorted(loaded) if name.startswith(compilers)] == []
+
+
+def test_defining_a_fusion_takes_no_networkx():
+    """It takes longer to import than this package; where the launch is kept none is needed."""
+    loaded = loaded_by(
+        "from fuser import DataType, FusionDefinition, fuse\n"
+        "with FusionDefinition() as fd:\n"
+        "    x = fd.define_tensor([-1, 1, -1], [True, None, True], DataType.BFloat16)\n"
+        "    s = fd.define_scalar(DataType.Float)\n"
+        "    row = fd.ops.sum(fd.ops.cast(x, DataType.Float) * s, [2], True)\n"
+        "    fd.add_output(fd.ops.permute(fd.ops.exp(x - row), [2, 1, 0]))\n"
+        "    fd.add_output(x + s)\n"
+    )
+    assert "fuser.api.definition" in loaded
+    assert "networkx" not in loaded
