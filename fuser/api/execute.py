@@ -24,6 +24,7 @@ from fuser.api.shape_class import (
     row_sizes,
     vector_divisors,
 )
+from fuser.api.variants import Variants
 from fuser.core.errors import BackendError, DefinitionError, InputError
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.scalars import bind_scalars
@@ -59,8 +60,8 @@ class Compiled:
         Calls that need no binding.
     """
 
-    programs: dict[ShapeClass, Program] = field(default_factory=dict[ShapeClass, Program])
-    cuda: dict[ShapeClass, CudaProgram] = field(default_factory=dict[ShapeClass, CudaProgram])
+    programs: Variants[Program] = field(default_factory=Variants[Program])
+    cuda: Variants[CudaProgram] = field(default_factory=Variants[CudaProgram])
     lock: threading.Lock = field(default_factory=threading.Lock)
     compiling: threading.Lock = field(default_factory=threading.Lock)
     rows: frozenset[str] | None = None
@@ -217,7 +218,7 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
         fd.fusion, views, sizes, rows=compiled.rows, inner=compiled.inner,
         divisors=compiled.divisors,
     )  # fmt: skip
-    known = {*compiled.programs, *compiled.cuda}
+    known = {*compiled.programs.made, *compiled.cuda.made}
     if cls not in known and len(known) >= MAX_FIXED:
         cls, strides = classify(fd.fusion, views, sizes, divisors=compiled.divisors)
     return BoundCall(views, scalars, cls, {**sizes, **strides})
@@ -229,10 +230,10 @@ def program_of(fd: FusionDefinition, call: BoundCall, manual: bool = False) -> P
     if manual:
         fd.hand.frozen = True
     with compiled.lock:
-        program = compiled.programs.get(call.cls)
+        program = compiled.programs.find(call.cls, call.env)
         if program is None:
-            program = build_observed(fd, call.cls, call.env, manual)
-            compiled.programs[call.cls] = program
+            made = build_observed(fd, call.cls, call.env, manual)
+            program = compiled.programs.add(call.cls, made)
     return program
 
 
@@ -306,13 +307,13 @@ def binary_of(
     fd: FusionDefinition, compiled: Compiled, call: BoundCall, manual: bool
 ) -> CudaProgram:
     """Return the compiled kernels of a shape class; threads that need them first wait for one."""
-    found = compiled.cuda.get(call.cls)
+    found = compiled.cuda.find(call.cls, call.env)
     if found is not None:
         return found
     with compiled.compiling:
-        found = compiled.cuda.get(call.cls)
+        found = compiled.cuda.find(call.cls, call.env)
         if found is None:
-            found = compiled.cuda[call.cls] = find_or_compile(fd, call, manual)
+            found = compiled.cuda.add(call.cls, find_or_compile(fd, call, manual))
         return found
 
 

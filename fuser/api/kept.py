@@ -26,6 +26,7 @@ from typing import Any, cast
 
 from fuser.api.shape_class import ShapeClass
 from fuser.codegen.env import template_dir
+from fuser.core.boundary import Boundary
 from fuser.core.dtypes import DataType
 from fuser.core.expr import BinOp, Const, Select, Var
 from fuser.core.unroll import DefaultUnroll
@@ -47,8 +48,8 @@ from fuser.runtime.executor import CudaProgram
 from fuser.runtime.nvrtc import compile_options, nvrtc_build
 
 _KEPT = (
-    BarrierArray, BinOp, Buffer, Const, Fallback, Kernel, Obstacle, OutputBinding, Program,
-    ScalarParam, Select, SharedArray, SizeParam, TensorMapParam, TensorParam, Var,
+    BarrierArray, BinOp, Boundary, Buffer, Const, Fallback, Kernel, Obstacle, OutputBinding,
+    Program, ScalarParam, Select, SharedArray, SizeParam, TensorMapParam, TensorParam, Var,
 )  # fmt: skip
 _CLASSES: dict[tuple[str, str], Any] = {(c.__module__, c.__qualname__): c for c in _KEPT}
 

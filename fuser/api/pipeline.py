@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fuser.api.in_place import binding, is_row_major, store_into
 from fuser.api.shape_class import ShapeClass
+from fuser.core.boundary import Boundary
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
@@ -35,6 +36,7 @@ class Build:
     strides: Mapping[str, tuple[Expr, ...]]
     observers: Sequence[Observer]
     default_unroll: DefaultUnroll
+    asked: list[Boundary] = field(default_factory=list[Boundary])
 
     @staticmethod
     def of(
@@ -67,7 +69,7 @@ def build_program(
     Parameters
     ----------
     sizes
-        Sizes and strides of the first call: a hint for recipes.
+        Sizes and strides of the call: recipes may ask on which side of a boundary they lie.
     """
     renamed = size_substitution(graph, dict(cls.fixed))
     graph = specialise(graph, renamed)
@@ -89,7 +91,8 @@ def build_program(
         buffers += temporaries
     inputs = tuple(v.name for v in graph.inputs)
     last, outputs = hand_over(build, graph, stores, name)
-    return Program(name, inputs, tuple(buffers), (*kernels, *last), outputs)
+    asked = tuple(dict.fromkeys(build.asked))
+    return Program(name, inputs, tuple(buffers), (*kernels, *last), outputs, asked)
 
 
 def hand_over(
@@ -140,6 +143,7 @@ def problem_of(build: Build, part: Segment) -> Problem:
         {name: layout.aligned_bytes for name, layout in layouts.items()},
         build.facts,
         build.sizes,
+        build.asked,
     )
 
 

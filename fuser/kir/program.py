@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fuser.core.boundary import Boundary
 from fuser.core.dtypes import DataType
 from fuser.core.expr import Expr
 from fuser.kir.core import Kernel
@@ -56,6 +57,11 @@ class Program:
     """Everything needed to run a fusion once sizes are bound.
 
     A kernel's tensor parameter names an input tensor or a buffer of the program.
+
+    Attributes
+    ----------
+    boundaries
+        Sizes between which recipes choose these schedules; others run right, but maybe slowly.
     """
 
     name: str
@@ -63,3 +69,4 @@ class Program:
     buffers: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
     outputs: tuple[OutputBinding, ...]
+    boundaries: tuple[Boundary, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from fuser.core.boundary import Boundary
 from fuser.core.errors import InputError, LaunchError
 from fuser.kir.core import Kernel, ScalarParam, TensorParam
 from fuser.kir.program import Program
@@ -81,6 +82,11 @@ class CudaProgram:
         made.program, made.cubins, made.arch, made.sources = program, tuple(cubins), arch, ()
         made._set_up()
         return made
+
+    @property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Sizes between which recipes choose these kernels."""
+        return self.program.boundaries
 
     def _set_up(self) -> None:
         params = [param for kernel in self.program.kernels for param in kernel.params]

@@ -22,7 +22,7 @@ CASES = {
 
 def sources(fd):
     """Return the kernels of a fusion that has been executed, without their prelude."""
-    texts = [emit(k) for p in compiled_of(fd).programs.values() for k in p.kernels]
+    texts = [emit(k) for p in compiled_of(fd).programs for k in p.kernels]
     return [text[text.index('extern "C"') :] for text in texts]
 
 

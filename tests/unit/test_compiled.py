@@ -494,4 +494,6 @@ def test_the_example_of_outputs_like_an_input_and_not(cuda, torch, rng):
         total, more = compiled(view)
         assert more.array.flags.c_contiguous
         assert more.array.tolist() == (view.array + 1).tolist()
-        np.testing.assert_allclose(total.array, view.array.astype(float).sum(1), rtol=1e-5)
+        added = view.array.astype(float)
+        bound = 32 * 2.0**-24 * abs(added).sum(1)  # of 32 additions in any order
+        assert (abs(total.array - added.sum(1)) <= bound).all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.core.expr import Const, Expr, product
+from fuser.core.expr import ONE, Const, Expr, product, variables
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import MemoryType, ParallelType
@@ -43,7 +43,8 @@ def pointwise(problem: Problem) -> Schedule | None:
             ts.domain = row_domain(ts.domain, width, threads)
         else:
             ts.domain = flat_domain(ts.domain, width)
-            ts.streams = problem.hint(product(store.shape)) * store.dtype.nbytes > STREAM_BYTES
+            nbytes = product(store.shape) * store.dtype.nbytes
+            ts.streams = problem.is_flat() and problem.at_least(nbytes, STREAM_BYTES + 1)
         ts.same_loops_as = first
         first = first or store.name
         schedule.tensors[store.name] = ts
@@ -59,21 +60,17 @@ def shares_rows(problem: Problem) -> bool:
     stores = problem.stores
     if any(len(s.shape) < 2 or isinstance(s.shape[-1], Const) for s in stores):
         return False  # dividing by a constant row length is cheap: the flat schedule is faster
-    numel = problem.hint(product(stores[0].shape))
-    inner = problem.hint(stores[0].shape[-1])
-    return numel >= MIN_ROWS * inner and any(
-        v.shape and v.shape[-1] == stores[0].shape[-1] and problem.hint(product(v.shape)) == inner
+    *outer, inner = stores[0].shape
+    return any(
+        v.shape and v.shape[-1] == inner and all(e == ONE for e in v.shape[:-1])
         for v in problem.tensors
-    )
+    ) and problem.at_least(product(tuple(outer)), MIN_ROWS)
 
 
 def row_threads(problem: Problem, width: int) -> int:
     """Return the threads along a row: a power of two that covers it, at most a block."""
-    vectors = -(-problem.hint(problem.stores[0].shape[-1]) // width)
-    threads = 1
-    while threads < ROW_THREADS and threads < vectors:
-        threads *= 2
-    return threads
+    edges = [width * 2**k + 1 for k in range(ROW_THREADS.bit_length() - 1)]
+    return 1 << problem.reached(problem.stores[0].shape[-1], edges)
 
 
 def row_domain(domain: LoopDomain, width: int, threads: int) -> LoopDomain:
@@ -116,10 +113,19 @@ def vector_width(problem: Problem, shapes: Sequence[tuple[Expr, ...]]) -> int:
     `shapes` are the iteration spaces. Unless all tensors are read along the linear index, their
     rows must be whole vectors.
     """
-    full = max((problem.hint(product(shape)) for shape in shapes), default=1)
-    streams = [
-        v for v in (*problem.stores, *problem.tensors) if problem.hint(product(v.shape)) * 2 >= full
-    ]
+    every = (*problem.stores, *problem.tensors)
+    streams = [v for v in every if all(is_streamed(problem, v.shape, shape) for shape in shapes)]
     widest = max((v.dtype.nbytes for v in streams), default=4)
     width = max(1, VECTOR_BYTES // widest)
     return width if problem.is_flat() else min(width, problem.row_multiple(shapes))
+
+
+def is_streamed(problem: Problem, shape: tuple[Expr, ...], full: tuple[Expr, ...]) -> bool:
+    """Whether a tensor has at least half as many elements as an iteration space.
+
+    One that lacks a dimension has not, however short that happens to be.
+    """
+    mine, whole = product(shape), product(full)
+    if variables(mine) < variables(whole):
+        return False
+    return mine == whole or problem.at_least(mine * 2 - whole, 0)

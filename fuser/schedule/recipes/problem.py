@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fuser.core.expr import ONE, Expr, evaluate
+from fuser.core.boundary import Boundary
+from fuser.core.expr import ONE, Expr, evaluate, variables
 from fuser.core.simplify import Facts, is_multiple
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.views import VIEW_OPS
@@ -13,7 +15,7 @@ from fuser.fusion.views import VIEW_OPS
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A segment of a fusion, the layouts of its inputs, and typical sizes.
+    """A segment of a fusion, the layouts of its inputs, and on which side of a size a call lies.
 
     Attributes
     ----------
@@ -24,7 +26,10 @@ class Problem:
     facts
         What the shape class promises about sizes.
     sizes
-        Sizes of the first call of this class: a hint for trade-offs, never for correctness.
+        Sizes of the call that is compiled for: for trade-offs, never for correctness.
+    asked
+        What was asked of them. Calls with other answers are compiled for anew, so a recipe asks
+        for few boundaries: sizes of one dimension should make three kernels at most.
     """
 
     graph: FusionGraph
@@ -32,6 +37,7 @@ class Problem:
     aligned_bytes: Mapping[str, int]
     facts: Facts
     sizes: Mapping[str, int]
+    asked: list[Boundary] = field(default_factory=list[Boundary])
 
     @property
     def stores(self) -> tuple[Value, ...]:
@@ -43,9 +49,18 @@ class Problem:
         """Input tensors."""
         return tuple(v for v in self.graph.inputs if v.op == "input")
 
-    def hint(self, e: Expr) -> int:
-        """Return the value of an extent in the first call."""
-        return int(evaluate(e, self.sizes))
+    def reached(self, e: Expr, edges: Sequence[int]) -> int:
+        """Return how many of ascending `edges` an extent reaches; the answer becomes a boundary."""
+        at = bisect_right(edges, int(evaluate(e, self.sizes)))
+        if variables(e):
+            least = edges[at - 1] if at else None
+            limit = edges[at] if at < len(edges) else None
+            self.asked.append(Boundary(e, least, limit))
+        return at
+
+    def at_least(self, e: Expr, least: int) -> bool:
+        """Whether an extent is that large; the answer becomes a boundary."""
+        return self.reached(e, (least,)) == 1
 
     def is_flat(self) -> bool:
         """Whether every tensor is read and written at one common linear index."""

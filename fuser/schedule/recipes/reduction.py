@@ -15,16 +15,20 @@ from fuser.schedule.recipes.problem import Problem
 from fuser.schedule.schedule import Schedule, default_schedule
 
 SHORT_ROW = 32
+EDGES = (SHORT_ROW + 1, 1025)
+"""Lengths from which many rows are given a part of a block each, and a whole one."""
+
 KEPT_THREADS = 128
 MAX_THREADS = 512
 
 MIN_BLOCKS = 132
 """Fewer rows than this leave multiprocessors idle: long rows are then cut over the grid."""
 
-MIN_PART = 1 << 13
-"""Elements of a row that are worth a block of their own."""
+CUT, PARTS = 1 << 14, 32
+"""Elements of a row that is cut, and into how many parts."""
 
-MAX_PARTS = 264
+LONG, FEW_ROWS, MAX_PARTS = 1 << 20, 8, 264
+"""Elements of a row that is cut into `MAX_PARTS`, where there are so few."""
 
 
 def reduction(problem: Problem) -> Schedule | None:
@@ -33,9 +37,8 @@ def reduction(problem: Problem) -> Schedule | None:
     reductions = [v for v in graph.values if isinstance(v.attrs, ReduceAttrs)]
     if not reductions or any(graph.operands(s)[0] not in reductions for s in problem.stores):
         return None
-    length = problem.hint(reduced_extent(problem, reductions[0]))
-    threads = reduction_threads(length)
-    parts = grid_parts(length, problem.hint(product(reductions[0].shape)))
+    length, rows = reduced_extent(problem, reductions[0]), product(reductions[0].shape)
+    threads, parts = block_shape(problem, length, rows)
     note = f"reduction: {parts} blocks of {threads} threads a row"
     schedule = Schedule(recipe="reduction", notes=(note,))
     first: str | None = None
@@ -60,21 +63,30 @@ def reduced_extent(problem: Problem, value: Value) -> Expr:
     return product(tuple(shape[d] for d in value.attrs.dims))
 
 
-def reduction_threads(length: int) -> int:
-    """Return how many threads share one row: 1 if it is short, else whole warps."""
+def block_shape(problem: Problem, length: Expr, rows: Expr) -> tuple[int, int]:
+    """Return how many threads share a row, 1 if it is short, and into how many blocks it is cut.
+
+    Sizes of one dimension make three kernels at most, whichever they are: a few rows are computed
+    by whole blocks, and cut where they are long.
+    """
+    if isinstance(length, Const) and length.value < CUT:
+        return fixed_threads(length.value), 1
+    if problem.at_least(rows, MIN_BLOCKS):
+        return (1, 128, MAX_THREADS)[problem.reached(length, EDGES)], 1
+    parts = (1, PARTS, MAX_PARTS)[problem.reached(length, (CUT, LONG))]
+    if parts == MAX_PARTS and problem.at_least(rows, FEW_ROWS + 1):
+        parts = PARTS
+    return MAX_THREADS, parts
+
+
+def fixed_threads(length: int) -> int:
+    """Return the threads of a row of known length: whole warps, four elements or more a thread."""
     if length <= SHORT_ROW:
         return 1
     threads = 32
     while threads < MAX_THREADS and threads * 4 < length:
         threads *= 2
     return threads
-
-
-def grid_parts(length: int, rows: int) -> int:
-    """Return into how many blocks each row is cut: more than 1 for a few very long rows."""
-    if rows >= MIN_BLOCKS:
-        return 1
-    return max(1, min(MAX_PARTS // max(rows, 1), length // MIN_PART))
 
 
 def row_domain(domain: LoopDomain, threads: int, parts: int) -> LoopDomain:

@@ -25,7 +25,6 @@ MIN_ROWS = 132
 LONG_ROW = 1 << 15
 """Fewer rows than multiprocessors, each longer than this, are better cut over the grid."""
 
-MAX_THREADS = 512
 VECTORS = 4
 """Vectors of a row that a thread computes, before a block gets more threads."""
 
@@ -41,13 +40,13 @@ def rows(problem: Problem) -> Schedule | None:
         return None
     if dims != tuple(range(len(shape) - len(dims), len(shape))):
         return None
-    length = problem.hint(product(shape[len(shape) - len(dims) :]))
+    length = product(shape[len(shape) - len(dims) :])
     kept = shape[: len(shape) - len(dims)]
     full = [s for s in problem.stores if s.shape == shape]
     short = [s for s in problem.stores if s.shape == kept]
-    if length < MIN_LENGTH or len(full) + len(short) < len(problem.stores):
+    if len(full) + len(short) < len(problem.stores) or not problem.at_least(length, MIN_LENGTH):
         return None
-    if problem.hint(product(kept)) < MIN_ROWS and length > LONG_ROW:
+    if problem.at_least(length, LONG_ROW + 1) and not problem.at_least(product(kept), MIN_ROWS):
         return None
     if not all(reads_own_row(problem, v, kept) for v in (*reductions, *problem.stores)):
         return None
@@ -70,13 +69,12 @@ def reads_own_row(problem: Problem, value: Value, kept: tuple[Expr, ...]) -> boo
 
 
 def _schedule(
-    problem: Problem, reductions: list[Value], full: list[Value], short: list[Value], length: int
+    problem: Problem, reductions: list[Value], full: list[Value], short: list[Value], length: Expr
 ) -> Schedule:
     graph = problem.graph
     width = vector_width(problem, [root_extents(graph, reductions[0])[0]])
-    threads = 32
-    while threads < MAX_THREADS and threads * width * VECTORS < length:
-        threads *= 2
+    edges = [n * width * VECTORS + 1 for n in (32, 64, 128, 256)]
+    threads = 32 << problem.reached(length, edges)
     schedule = Schedule(
         recipe="rows", notes=(f"rows: one block of {threads} threads a row, {width} elements wide",)
     )

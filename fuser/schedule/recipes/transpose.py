@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser.core.expr import ONE, TRUE, Const, Expr, substitute
+from fuser.core.expr import ONE, TRUE, Const, Expr, product, substitute
 from fuser.core.simplify import coefficient_of, simplify
 from fuser.fusion.accesses import InputAccess, input_accesses
 from fuser.fusion.attrs import ReduceAttrs
@@ -23,6 +23,7 @@ CHUNKS = 16
 
 MAX_THREADS = 512
 MIN_ELEMS = 1 << 12
+"""Elements of a tensor of known extents that are worth a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def crossed_inputs(problem: Problem, store: Value) -> list[tuple[InputAccess, _T
             continue
         width = 16 // max(store.dtype.nbytes, problem.graph.value(access.name).dtype.nbytes)
         width = min(width, problem.row_multiple([store.shape]))
-        if problem.hint(store.shape[cols]) >= width and problem.hint(_numel(store)) >= MIN_ELEMS:
+        if not is_small(store):
             found.append((access, _Tiling(steps.index(1), cols, width)))
     return found
 
@@ -118,11 +119,10 @@ def _reads_along(address: Expr, dim: int) -> bool:
     return address != substitute(address, {f"r{dim}": Const(0)})
 
 
-def _numel(value: Value) -> Expr:
-    total: Expr = Const(1)
-    for extent in value.shape:
-        total = total * extent
-    return total
+def is_small(value: Value) -> bool:
+    """Whether a tensor is known to be small: to ask for it would make kernels for small sizes."""
+    numel = product(value.shape)
+    return isinstance(numel, Const) and numel.value < MIN_ELEMS
 
 
 def cache_input(problem: Problem, name: str) -> Value:
