@@ -259,7 +259,7 @@ class _Cloner:
         mine = tuple(Allocate(t) for t in ring.tensors)
         rest = drop_allocations(loop, set(ring.tensors)).body
         loads = keep(rest, lambda tensor: tensor in ring.tensors)
-        uses = keep(rest, lambda tensor: tensor not in ring.tensors)
+        uses = self.body(keep(rest, lambda tensor: tensor not in ring.tensors))
         trip, ahead = Var(loop.var), ring.buffer.prefetch
         trips, distance = loop.extent, Const(ahead)
         cut = maximum(trips - distance, ZERO)
@@ -300,7 +300,7 @@ class _Cloner:
             return (Acquire(ring, trip, group), Fill(ring, trip, loads, group))
 
         def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-            kept = keep(body, lambda tensor: tensor not in ring.tensors)
+            kept = self.body(keep(body, lambda tensor: tensor not in ring.tensors))
             return (Await(ring, trip, group), *kept, Release(ring, trip, group))
 
         produce = keep(inside((nested,), inner, ring, fills), ring.tensors.__contains__)

@@ -17,9 +17,17 @@ from fuser.protocol.errors import Unsupported
 Mask = NDArray[np.bool_]
 
 
+OF_BLOCK = " of block "
+
+
 def placed(kernel: Kernel, name: str, rank: int) -> str:
     """Return the name of what the block of a rank has; a block alone needs no rank."""
-    return name if kernel.cluster_size == 1 else f"{name} of block {rank}"
+    return name if kernel.cluster_size == 1 else f"{name}{OF_BLOCK}{rank}"
+
+
+def unplaced(name: str) -> str:
+    """Return the name that a block's part of a kernel has in the kernel."""
+    return name.partition(OF_BLOCK)[0]
 
 
 def position(kernel: Kernel, rank: int) -> dict[str, Expr]:

@@ -101,7 +101,7 @@ class Compiler(Emitter):
         lets = {**self.sizes, **{b: Const(0) for b in BLOCKS}, **position(self.kernel, self.rank)}
         self.body(self.kernel.body, lets, np.ones(self.threads.size, np.bool_))
         self.act_boundary()
-        self.count_trips()
+        self.count_trips(0)
         self.act(Act("end"))
         return self.program
 
@@ -303,7 +303,7 @@ class Compiler(Emitter):
         if not isinstance(step, Const) or step.value < 1:
             raise Unsupported(f"loop {loop.var} has step {step}")
         self.act_boundary()
-        self.count_trips()
+        self.count_trips(len(self.levels) + 1)
         level, position = len(self.levels), len(self.code)
         start, extent = self.index(loop.start, lets), self.index(loop.extent, lets)
         inner = {name: e for name, e in lets.items() if name != loop.var}
@@ -318,7 +318,7 @@ class Compiler(Emitter):
         self.code.extend((Enter(level, start), head))
         self.body(loop.body, inner, mask)
         self.act_boundary()
-        self.count_trips()
+        self.count_trips(len(self.levels))
         self.levels.pop()
         self.parts = outer_parts
         if not self.has_content(position):

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fuser.core.expr import Const, Expr, substitute, variables
 from fuser.kir.core import Kernel
-from fuser.protocol.clusters import placed
+from fuser.protocol.clusters import placed, unplaced
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act, Counted, Instruction, Program
-from fuser.protocol.rings import Ring, of_group
+from fuser.protocol.rings import Ring, of_group, ring_of
 from fuser.protocol.threads import THREADS
 from fuser.protocol.values import Compiled, compile_index
 
@@ -29,6 +29,8 @@ class Emitter:
 
     Attributes
     ----------
+    trip_levels
+        How many loops count the trips of each ring.
     counts
         Trip counts that stay unknown: name -> level.
     sizes
@@ -38,6 +40,7 @@ class Emitter:
     kernel: Kernel
     rings: Mapping[str, Ring]
     trip_loops: set[int]
+    trip_levels: Mapping[str, int]
     sizes: Mapping[str, Expr]
     counts: Mapping[str, int]
     threads: NDArray[np.int64]
@@ -107,29 +110,49 @@ class Emitter:
 
     def note(self, what: str, array: str, stage: Compiled) -> None:
         """Note that a trip of an array is being filled or read; another stage is another trip."""
-        values = self.samples(stage)
+        values = self.samples(array, stage)
         if self.going.get((what, array), values) != values:
             self.code.append(Counted(what, array))
             if what == "fills":
                 self.parts.pop(array, None)
         self.going[what, array] = values
 
-    def samples(self, stage: Compiled) -> tuple[int, ...]:
+    def samples(self, array: str, stage: Compiled) -> tuple[int, ...]:
         """Return values that tell stages apart, however their indices are written."""
         span = range(2 * max((ring.stages for ring in self.rings.values()), default=1))
-        several = product(span, repeat=len(self.levels)) if self.levels else [()]
-        return tuple(stage.at(v, *SAMPLE_COUNTS) for v in several)
+        level = min(self.level_of(array), len(self.levels))
+        inner = len(self.levels) - level
+        values = [
+            tuple(stage.at((*outer, *(deeper,) * inner), *SAMPLE_COUNTS) for deeper in span[:2])
+            for outer in (product(span, repeat=level) if level else [()])
+        ]
+        if any(least != other for least, other in values):
+            raise Unsupported(
+                f"{array}: its stage follows loop {self.levels[-1]}, inside the loop that fills it"
+            )
+        return tuple(least for least, _ in values)
 
-    def count_trips(self) -> None:
-        """Count what a straight line has filled and read: it is at most one trip more."""
-        for what, array in sorted(self.going):
+    def level_of(self, array: str) -> int:
+        """Return how many loops count the trips of an array of `going`."""
+        return self.trip_levels[unplaced(ring_of(array))]
+
+    def count_trips(self, level: int) -> None:
+        """Count what a straight line has filled and read: it is at most one trip more.
+
+        What fewer than `level` loops count goes on: a loop inside of them has begun or ended.
+        """
+        over = [key for key in self.going if self.level_of(key[1]) >= level]
+        for what, array in sorted(over):
             self.code.append(Counted(what, array))
-        self.going.clear()
-        self.parts.clear()
+            del self.going[what, array]
+        for array in [name for name in self.parts if self.level_of(name) >= level]:
+            del self.parts[array]
 
     def count_begun(self, around: frozenset[tuple[str, str]]) -> None:
         """Count the trips that a side of a branch began: the other side does not."""
-        for what, array in sorted(self.going.keys() - around):
+        begun = self.going.keys() - around
+        here = len(self.levels)
+        for what, array in sorted(key for key in begun if self.level_of(key[1]) >= here):
             self.code.append(Counted(what, array))
             del self.going[what, array]
             self.parts.pop(array, None)

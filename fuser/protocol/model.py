@@ -27,6 +27,7 @@ from fuser.protocol.rings import (
     find_trip_loops,
     ring_of,
     stored,
+    trip_levels,
 )
 from fuser.protocol.sizes import TripSize, bind_sizes, depth, trip_sizes
 from fuser.protocol.threads import block_threads
@@ -59,12 +60,15 @@ class Analysis:
     sizes: tuple[TripSize, ...]
     levels: int
     compiled: dict[int, Model] = field(default_factory=dict[int, "Model"])
+    trip_levels: dict[str, int] = field(init=False)
     period: int = field(init=False)
     lost: str = field(init=False)
 
     def __post_init__(self) -> None:
         sizes = [barrier.size for barrier in self.kernel.barriers]
         sizes += [self.rings[name].stages for name in stored(self.kernel)]
+        levels = trip_levels(self.kernel, self.rings, self.trip_loops)
+        object.__setattr__(self, "trip_levels", levels)
         object.__setattr__(self, "period", lcm(*(PERIODS * size for size in sizes), 1))
         lost = filled_twice(self.kernel, self.rings, self.trip_loops, self.sizes)
         object.__setattr__(self, "lost", lost)
@@ -271,8 +275,8 @@ def _compiler(
     rank: int,
 ) -> Compiler:
     return Compiler(
-        analysis.kernel, analysis.rings, analysis.trip_loops, sizes, counts, threads, agent=agent,
-        rank=rank,
+        analysis.kernel, analysis.rings, analysis.trip_loops, analysis.trip_levels, sizes, counts,
+        threads, agent=agent, rank=rank,
     )  # fmt: skip
 
 

@@ -227,6 +227,21 @@ def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
     return found
 
 
+def trip_levels(kernel: Kernel, rings: Mapping[str, Ring], trip_loops: set[int]) -> dict[str, int]:
+    """Return how many loops count the trips of each ring: those around what fills it.
+
+    A ring may be read in a deeper loop, that of a ring inside its own: the trip stays the same.
+    """
+    levels = dict.fromkeys(rings, 0)
+    for place in places(kernel.body):
+        stmt = place.stmt
+        written = (stmt.dst, ...) if isinstance(stmt, ENGINE_LOADS) else _written_by_threads(stmt)
+        if written is not None and written[0] in levels:
+            depth = sum(id(loop) in trip_loops for loop in place.loops)
+            levels[written[0]] = max(levels[written[0]], depth)
+    return levels
+
+
 def accesses(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
     """Yield memory and index of everything a statement reads or writes element by element."""
     if isinstance(stmt, ENGINE_LOADS):
