@@ -10,7 +10,7 @@ import numpy as np
 
 from fuser.api.tensor import Scalar, StaticNeededError
 from fuser.core.errors import DefinitionError
-from fuser.core.expr import ZERO, BinOp, Const, Expr, Select, Var, maximum, minimum
+from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Select, Var, maximum, minimum
 from fuser.fusion.attrs import ConstantAttrs, SizeAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import canonical, quotient
@@ -128,6 +128,8 @@ def _collect(e: Expr, sign: int, terms: Counter[Expr]) -> int:
 
 def steps(length: Expr, stride: Expr) -> Expr:
     """Return how many multiples of `stride` are below `length`: their quotient rounded up."""
+    if stride == ONE:
+        return length
     if canonical((stride,)).divides(canonical((length,))):
         return quotient((length,), (stride,))[0]
     return (length + (stride - 1)) // stride

@@ -173,19 +173,22 @@ def largest_numbers(graph: FusionGraph, sizes: Mapping[str, int]) -> Iterator[in
         exprs |= {product(value.shape), *value.shape, *attr_exprs(value.attrs)}
         if isinstance(value.attrs, IotaAttrs):
             exprs.add(value.attrs.start + value.attrs.step * value.shape[0])
-    for e in exprs:
-        yield abs(int(evaluate(e, sizes)))
-        yield from (abs(number) for number in leaves(e, sizes))
+    yield from (abs(int(evaluate(e, sizes))) for e in exprs)
+    yield from (abs(number) for number in leaves(exprs, sizes))
 
 
-def leaves(e: Expr, sizes: Mapping[str, int]) -> Iterator[int]:
-    """Yield the constants of `e` and the values of its variables."""
-    if isinstance(e, Const):
-        yield e.value
-    elif isinstance(e, Var):
-        yield sizes[e.name]
-    for child in children(e):
-        yield from leaves(child, sizes)
+def leaves(exprs: Iterable[Expr], sizes: Mapping[str, int]) -> Iterator[int]:
+    """Yield the constants in `exprs` and the values of their variables."""
+    todo = set(exprs)
+    seen: set[Expr] = set()
+    while todo:
+        e = todo.pop()
+        seen.add(e)
+        if isinstance(e, Const):
+            yield e.value
+        elif isinstance(e, Var):
+            yield sizes[e.name]
+        todo.update(child for child in children(e) if child not in seen)
 
 
 def inner_sizes(graph: FusionGraph, min_rank: int = 2) -> frozenset[str]:

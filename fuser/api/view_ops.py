@@ -8,7 +8,6 @@ from typing import Any, cast
 from fuser.api.builder import Builder
 from fuser.api.extents import (
     difference,
-    is_nonnegative,
     steps,
     to_dim,
     to_dims,
@@ -17,20 +16,18 @@ from fuser.api.extents import (
 )
 from fuser.api.indexing import parse_index
 from fuser.api.recording import recorded
+from fuser.api.slicing import slice_range
 from fuser.api.tensor import Extent, Index, Operand, Scalar, Tensor, Vector
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import (
     ONE,
     ZERO,
-    BinOp,
     Const,
     Expr,
-    less,
     maximum,
     minimum,
     product,
-    select,
 )
 from fuser.fusion.attrs import (
     BroadcastAttrs,
@@ -252,9 +249,7 @@ class ViewOps:
         last = extent if end is None else to_expr(graph, end, f"{what}: end")
         if normalized:
             return first, steps(difference(last, first), step), step
-        # a start beyond the end needs no clipping: it selects nothing
-        first = first if is_nonnegative(first) else _clipped(first, extent)
-        length = _length(first, _clipped(last, extent), extent)
+        first, length = slice_range(first, last, extent)
         return first, steps(length, step), step
 
     @recorded
@@ -354,23 +349,3 @@ class ViewOps:
 
 def _is_minus_one(extent: Any) -> bool:
     return isinstance(extent, int) and extent == -1
-
-
-def _clipped(index: Expr, extent: Expr) -> Expr:
-    """Move a Python slice index into ``0..extent``."""
-    if index in (ZERO, extent):
-        return index
-    if isinstance(index, Const) and index.value < 0:
-        return maximum(extent - -index.value, ZERO)
-    from_end = maximum(extent + index, ZERO)
-    from_start = minimum(index, extent)
-    return from_start if is_nonnegative(index) else select(less(index, ZERO), from_end, from_start)
-
-
-def _length(first: Expr, last: Expr, extent: Expr) -> Expr:
-    """Return ``max(last - first, 0)``; `last` is clipped, `first` not negative."""
-    match first:
-        case BinOp("max", BinOp("-", whole, Const(tail)), Const(0)) if whole == last == extent:
-            return minimum(extent, tail)  # x[-tail:]
-        case _:
-            return last if first == ZERO else maximum(difference(last, first), ZERO)

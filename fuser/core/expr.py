@@ -184,7 +184,13 @@ def binop(op: BinOpKind, lhs: object, rhs: object) -> Expr:
     a, b = as_expr(lhs), as_expr(rhs)
     if isinstance(a, Const) and isinstance(b, Const) and not (op in "/%" and b.value == 0):
         return Const(_FOLD[op](a.value, b.value))
-    return _neutral(op, a, b) or BinOp(op, a, b)
+    return _neutral(op, a, b) or _shared(BinOp, op, a, b)
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared(node: Callable[..., Expr], *parts: Any) -> Expr:
+    """Build a node once: what is equal is then the same object, and cheap to compare."""
+    return node(*parts)
 
 
 def _neutral(op: BinOpKind, a: Expr, b: Expr) -> Expr | None:
@@ -260,7 +266,7 @@ def select(cond: Expr, if_true: Expr | int, if_false: Expr | int) -> Expr:
     if isinstance(cond, Const):
         return as_expr(if_true if cond.value else if_false)
     a, b = as_expr(if_true), as_expr(if_false)
-    return a if a == b else Select(cond, a, b)
+    return a if a == b else _shared(Select, cond, a, b)
 
 
 def all_of(*conditions: Expr) -> Expr:
@@ -373,18 +379,35 @@ def variables(e: Expr) -> frozenset[str]:
 
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
-    """Replace variables by expressions, folding constants on the way."""
-    if variables(e).isdisjoint(env):
-        return _folded(e)
+    """Replace variables by expressions, folding constants on the way.
+
+    An expression that occurs in several places is visited once: extents of chained slices name
+    those before them more than once each.
+    """
+    done: dict[Expr, Expr] = {}
+
+    def replaced(e: Expr) -> Expr:
+        if variables(e).isdisjoint(env):
+            return _folded(e)
+        if isinstance(e, Var):
+            return env[e.name]
+        known = done.get(e)
+        if known is None:
+            known = done[e] = _rebuilt(e, replaced)
+        return known
+
+    return replaced(e)
+
+
+def _rebuilt(e: Expr, of: Callable[[Expr], Expr]) -> Expr:
+    """Return `e` made of what `of` says of its subexpressions, with constants folded."""
     match e:
-        case Const():
+        case Const() | Var():
             return e
-        case Var(name):
-            return env.get(name, e)
         case BinOp(op, lhs, rhs):
-            return binop(op, substitute(lhs, env), substitute(rhs, env))
+            return binop(op, of(lhs), of(rhs))
         case Select(cond, if_true, if_false):
-            return select(*(substitute(x, env) for x in (cond, if_true, if_false)))
+            return select(of(cond), of(if_true), of(if_false))
         case _:
             assert_never(e)
 
@@ -392,15 +415,7 @@ def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
 @lru_cache(maxsize=1 << 15)
 def _folded(e: Expr) -> Expr:
     """Return `e` with its constants folded, the same object where there are none."""
-    match e:
-        case Const() | Var():
-            return e
-        case BinOp(op, lhs, rhs):
-            folded = binop(op, _folded(lhs), _folded(rhs))
-        case Select():
-            folded = select(*map(_folded, children(e)))
-        case _:
-            assert_never(e)
+    folded = _rebuilt(e, _folded)
     return e if folded == e else folded
 
 

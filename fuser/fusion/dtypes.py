@@ -10,18 +10,11 @@ from fuser.ops import BY_NAME
 from fuser.ops.promotion import Operand, result_type
 
 
-def operand_types(graph: FusionGraph, operands: Sequence[Value]) -> list[Operand]:
-    """Return what the dtype rules see: scalars are weak, unless there are only scalars."""
-    weak = [graph.is_scalar(v) for v in operands]
-    mixed = not all(weak)
-    return [Operand(v.dtype, w and mixed) for v, w in zip(operands, weak, strict=True)]
-
-
 def pointwise_types(
     graph: FusionGraph, op: str, operands: Sequence[Value]
 ) -> tuple[DataType, DataType]:
     """Return ``(compute dtype, result dtype)`` of ``op(*operands)``."""
-    return result_type(BY_NAME[op], operand_types(graph, operands))
+    return result_type(BY_NAME[op], [Operand(v.dtype, graph.is_scalar(v)) for v in operands])
 
 
 def operand_dtypes(graph: FusionGraph, value: Value) -> tuple[DataType, ...]:

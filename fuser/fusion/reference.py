@@ -54,8 +54,9 @@ def evaluate(
     precise
         Keep every float in float64, so that casts to narrower floats do not round: the answer in
         real numbers, up to float64. A scalar is still rounded to the type it is used in, because
-        that is the number the fusion is given. Otherwise f16, bf16 and fp8 are computed in f32 and
-        rounded where the dtype rules say.
+        that is the number the fusion is given, and so are the operands of what is defined on the
+        numbers of its compute dtype (`nextafter`). Otherwise f16, bf16 and fp8 are computed in f32
+        and rounded where the dtype rules say.
 
     Raises
     ------
@@ -120,13 +121,15 @@ class _Evaluator:
         return self._view(value, operands)
 
     def _pointwise(self, value: Value, operands: Sequence[Array]) -> Array:
+        spec = BY_NAME[value.op]
         wanted = operand_dtypes(self.graph, value)
         given = zip(self.graph.operands(value), operands, wanted, strict=True)
         converted: list[Array] = []
         for operand, array, dtype in given:
-            rounded = convert(array, dtype) if self.graph.is_scalar(operand) else array
-            converted.append(self._stored(rounded, dtype))
-        result = BY_NAME[value.op](*converted)
+            rounds = spec.in_compute_dtype or self.graph.is_scalar(operand)
+            rounded = convert(array, dtype) if rounds else array
+            converted.append(rounded if spec.in_compute_dtype else self._stored(rounded, dtype))
+        result = spec(*converted)
         return np.broadcast_to(result, self._ints(value.shape))
 
     def _reduce(self, value: Value, array: Array, dims: tuple[int, ...]) -> Array:

@@ -49,6 +49,7 @@ BINARY: tuple[OpSpec, ...] = (
     OpSpec(
         "floordiv", 2, "arithmetic", meanings.floordiv,
         Text("floorf({0} / {1})", "floor({0} / {1})", "ifloordiv({0}, {1})"), ROUNDED,
+        in_compute_dtype=True,  # floor of the rounded quotient
     ),
     OpSpec("mod", 2, "arithmetic", meanings.remainder, Text.numbers("remainder_of({0}, {1})")),
     OpSpec(
@@ -74,7 +75,7 @@ BINARY: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "nextafter", 2, "arithmetic", np.nextafter,
-        Text("nextafterf({0}, {1})", "nextafter({0}, {1})"),
+        Text("nextafterf({0}, {1})", "nextafter({0}, {1})"), in_compute_dtype=True,
     ),
     OpSpec("gcd", 2, "arithmetic", np.gcd, Text(integer="igcd({0}, {1})")),
     _compare("lt", np.less, "<"),

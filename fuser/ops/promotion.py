@@ -51,13 +51,10 @@ def common_dtype(operands: Iterable[Operand]) -> DataType:
     """Return the dtype that tensors and Python scalars share.
 
     Tensors decide. A weak operand matters only when its category (bool < integer < float) is above
-    that of every tensor: then it counts as Int or Float. Weak operands alone keep their dtypes.
+    that of every tensor, or there is no tensor: then it counts as Bool, Int or Float.
     """
     listed = tuple(operands)
-    strong = [o.dtype for o in listed if not o.weak]
-    if not strong:
-        return reduce(_wider, (o.dtype for o in listed))
-    common = reduce(_wider, strong)
+    common = reduce(_wider, (o.dtype for o in listed if not o.weak), DataType.Bool)
     weak_category = max((_CATEGORY[o.dtype.kind] for o in listed if o.weak), default=0)
     if weak_category > _CATEGORY[common.kind]:
         return _WEAK_DEFAULT[weak_category]
@@ -82,13 +79,16 @@ def _compute(spec: OpSpec, operands: Sequence[Operand]) -> DataType:
 def result_type(spec: OpSpec, operands: Sequence[Operand]) -> tuple[DataType, DataType]:
     """Return ``(compute dtype, result dtype)`` of `spec` on `operands`.
 
+    Scalars alone compute a scalar, which keeps their dtypes: it has met no tensor yet.
+
     Raises
     ------
     DefinitionError
         Wrong operand count, or an op that does not exist for the common dtype.
     """
     spec.check_arity(len(operands))
-    compute = _compute(spec, operands)
+    mixed = not all(o.weak for o in operands)
+    compute = _compute(spec, [Operand(o.dtype, o.weak and mixed) for o in operands])
     if not spec.accepts(compute):
         given = ", ".join(o.dtype.name + (" scalar" if o.weak else "") for o in operands)
         needed = ", ".join(d.name for d in DataType if spec.accepts(d))

@@ -126,6 +126,9 @@ class OpSpec:
         CUDA expression templates.
     tolerance
         Error bound of `text` against `numpy` evaluated in float64.
+    in_compute_dtype
+        Whether the meaning is about the numbers that the compute dtype has, as "the next one" is:
+        float64 then gives another answer, not a better one.
     """
 
     name: str
@@ -134,6 +137,7 @@ class OpSpec:
     numpy: Callable[..., Any]
     text: Text
     tolerance: Tolerance = EXACT
+    in_compute_dtype: bool = False
 
     def __call__(self, *args: Array) -> Array:
         """Apply the meaning to arrays of compute dtype; raise `DefinitionError` on a bad count."""

@@ -16,13 +16,14 @@ from fuser.core.errors import VerifyError
 from fuser.core.expr import TRUE, Const, Expr, all_of
 from fuser.core.simplify import Facts, guard_of, simplify
 from fuser.fusion.attrs import ConstantAttrs, FullAttrs, IotaAttrs, SizeAttrs
+from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.views import VIEW_OPS, operand_access
 from fuser.kir.core import Stmt
 from fuser.kir.scalar import Apply, Cast, Choose, Element, FromIndex, Literal, Ref
 from fuser.kir.scalar import Value as Scalar
 from fuser.kir.stmts import Define
-from fuser.ops import BY_NAME, Operand, result_type
+from fuser.ops import BY_NAME
 
 Coords = tuple[Expr, ...]
 Key = tuple[str, Coords, Expr]
@@ -157,8 +158,8 @@ class Expander:
         spec = BY_NAME.get(value.op)
         if spec is None:
             raise VerifyError(f"{value.name}: {value.op} is no pointwise or view operation")
-        kinds = [Operand(o.dtype, self.graph.is_scalar(o)) for o in self.graph.operands(value)]
-        compute, result = result_type(spec, kinds)
+        operands = self.graph.operands(value)
+        compute, result = pointwise_types(self.graph, value.op, operands)
         fixed = spec.constant(compute)
         if fixed is not None:
             return (), lambda _: Literal(fixed, result)
@@ -170,7 +171,7 @@ class Expander:
                 return converted[0]
             return self.define(value, _as(Apply(value.op, converted, result), value.dtype))
 
-        return tuple(self._operand(wanted, k) for k in range(len(kinds))), finish
+        return tuple(self._operand(wanted, k) for k in range(len(operands))), finish
 
     def _view(self, wanted: Wanted) -> tuple[tuple[Wanted, ...], Finish]:
         """Element of the operand that a view op shows, or its fill."""

@@ -190,7 +190,8 @@ def test_case_52_python_floats_bring_no_f64(execute: Execute, dtype: DataType, r
         t = define(fd, x)
         s = fd.define_scalar(dtype=D.Double)
         branch = fd.ops.where(t > 0.25, t * 2.0, 1.5)
-        for y in (t * 0.5, 0.5 - t, t / 3.0, branch, t * s, fd.ops.pow(t * 1.0, 2.0),
+        chosen = (fd.ops.where(t > 0.25, a, 0.25) for a in (1.5, s))  # no tensor in the branches
+        for y in (t * 0.5, 0.5 - t, t / 3.0, branch, *chosen, t * s, fd.ops.pow(t * 1.0, 2.0),
                   fd.ops.layer_norm(t, [64]), fd.ops.mean(t)):  # fmt: skip
             fd.add_output(y)
             assert y.dtype is D.Float

@@ -28,8 +28,6 @@ MAGNITUDE: dict[str, Callable[..., Any]] = {
     "addcmul": lambda tiny, x, a, b, v: abs(x) + abs(v * a * b) + tiny * abs(b),
     "fma": lambda tiny, a, b, c: abs(a * b) + abs(c),
 }
-# What these mean depends on the compute dtype: the size of a step, a quotient rounded before floor.
-IN_COMPUTE_DTYPE = ("nextafter", "floordiv")
 # Their NumPy meanings are good to 1e-13, enough for f32; in f64 Python's `math` is the reference.
 SERIES = ("erf", "erfc", "erfinv", "erfcinv", "lgamma")
 SERIES_ULPS = 1e-13 / float(np.finfo(np.float64).eps)
@@ -120,7 +118,7 @@ def meaning(
         return spec(*operands), 0.0, None
     exact = [x.astype(np.float64) if x.dtype == compute.np else x for x in operands]
     want, plain = spec(*exact), spec(*operands)
-    if spec.name in IN_COMPUTE_DTYPE:
+    if spec.in_compute_dtype:
         want = plain
     if spec.name in SERIES and compute is DataType.Double:
         python = [ops_oracle.UNARY[spec.name](v) for v in exact[0].reshape(-1).tolist()]

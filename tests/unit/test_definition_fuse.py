@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ import fuser
 from fuser import DataType, FusionDefinition
 from fuser.core.errors import DefinitionError, InputError, ResultMismatchError
 from fuser.fusion.reference import evaluate
+from fuser.ops import POINTWISE
 
 pytestmark = pytest.mark.unit
 
@@ -292,6 +294,25 @@ def test_validate_accepts_overflow_of_the_output_dtype():
         fd.add_output(fd.ops.cast(x * x, DataType.Float8_e4m3fn))
     fd.validate([np.array([1000, -3, np.inf, np.nan], np.float16)])
     assert np.isnan(np.float32(1e6).astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
+
+
+EDGES = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, 0.3, -7.0, "max", "tiny", "smallest_subnormal"]
+STEPPING = [s for s in POINTWISE if s.in_compute_dtype]
+
+
+@pytest.mark.parametrize("dtype", [d for d in DataType if d.is_float and d.nbytes > 1], ids=repr)
+@pytest.mark.parametrize("spec", STEPPING, ids=lambda spec: spec.name)
+def test_validate_takes_steps_of_the_compute_dtype(spec, dtype):
+    """From infinity towards 0 comes the largest Float, not that of the reference's Double."""
+    info = ml_dtypes.finfo(dtype.np)
+    numbers = [getattr(info, e) if isinstance(e, str) else e for e in EDGES]
+    a, b = np.array(list(product(numbers, numbers)), np.float64).astype(dtype.np).T
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor(shape=[-1], contiguity=True, dtype=dtype) for _ in range(2))
+        fd.add_output(fd.ops.pointwise(spec.name, [x, y]))
+        fd.add_output(fd.ops.pointwise(spec.name, [x * 0.1, y]))
+    got, _ = fd.validate([a, b])
+    np.testing.assert_array_equal(got, spec(*(m.astype(dtype.compute.np) for m in (a, b))))
 
 
 def test_functions_without_tensors_add_to_the_fusion_being_written(executed, rng):

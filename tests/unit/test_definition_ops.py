@@ -107,6 +107,29 @@ def test_python_scalars_do_not_promote(rng):
     assert double.dtype == np.float64
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "dtype"),
+    [(1.0, 0.01, D.Float), (1, 0.01, D.Float), (1, 2, D.Int), (True, 2, D.Int),
+     (True, False, D.Bool), (D.Double, 1.0, D.Float), (D.Int32, 1, D.Int)],
+)  # fmt: skip
+def test_where_on_a_mask_and_two_scalars(a, b, dtype, rng):
+    """A condition gives the shape and no dtype: scalars count as Bool, Int or Float as in torch."""
+    x = rng.normal(size=(3, 5)).astype(np.float32)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=D.Float)
+        scalar = fd.define_scalar(a) if isinstance(a, D) else a
+        chosen = fd.ops.where(t > 0, scalar, b)
+        fd.add_output(chosen)
+        fd.add_output(t * chosen)
+    given = 7
+    out, scaled = fd.execute([x, given] if isinstance(a, D) else [x], backend="interpret")
+    want = np.where(x > 0, given if isinstance(a, D) else a, b)
+    assert out.dtype == dtype.np
+    np.testing.assert_array_equal(out, want.astype(dtype.np))
+    assert scaled.dtype == np.float32
+    np.testing.assert_array_equal(scaled, x * want.astype(np.float32))
+
+
 REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 

@@ -353,6 +353,25 @@ def test_a_free_variable_is_an_error():
         evaluate(x + y, {"x": 1})
 
 
+def nested(levels: int, name: str) -> Expr:
+    """An extent as that of chained slices: every level names the one below four times."""
+    e: Expr = Var(name)
+    for _ in range(levels):
+        e = select(less(e, 3), maximum(e + e - 3, 0), e - 3)
+    return e
+
+
+def test_shared_subexpressions_are_visited_once():
+    """The tree of 60 levels has more nodes than could ever be visited."""
+    a, b = nested(60, "a"), nested(60, "b")
+    assert variables(a) == {"a"}
+    assert nested(60, "a") is a
+    assert substitute(a, {"a": Var("b")}) is b
+    assert substitute(a, {"c": Var("b")}) is a
+    assert substitute(a, {"a": Const(500)}) == Const(500 - 3 * 60)
+    assert evaluate(nested(5, "a"), {"a": 17}) == 2
+
+
 def test_conjuncts_undo_all_of():
     terms = (less(x, 1), less(y, 2), BinOp("or", less(x, y), less(y, x)), less(z, 3))
     assert tuple(conjuncts(all_of(*terms))) == terms

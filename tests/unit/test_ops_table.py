@@ -194,6 +194,28 @@ def test_where_keeps_a_reduced_tensor_next_to_a_scalar() -> None:
     assert BY_NAME["where"].operand_dtypes(D.BFloat16) == (D.Bool, D.BFloat16, D.BFloat16)
 
 
+MASKED = [s for s in POINTWISE if s.arity > 1]
+SCALARS = [
+    ([D.Bool, D.Bool], D.Bool), ([D.Bool, D.Int32], D.Int), ([D.Int32, D.Int], D.Int),
+    ([D.Int, D.Double], D.Float), ([D.Double, D.Half], D.Float), ([D.Double, D.Double], D.Float),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("scalars", "want"), SCALARS, ids=str)
+@pytest.mark.parametrize("spec", MASKED, ids=lambda spec: spec.name)
+def test_scalars_next_to_a_mask_are_never_wide(
+    spec: OpSpec, scalars: list[DataType], want: DataType
+) -> None:
+    given = [Operand(s, True) for s in [*scalars, *scalars][1 : spec.arity]]
+    fixed = {"float": D.Float, "logical": D.Bool}
+    want = fixed.get(spec.promotion, want)
+    if spec.accepts(want):
+        assert rule(spec, [Operand(D.Bool), *given])[0] is want
+    else:
+        with pytest.raises(DefinitionError, match=f"are computed in {want.name}, where"):
+            rule(spec, [Operand(D.Bool), *given])
+
+
 def test_scalars_alone_keep_their_dtypes() -> None:
     assert rule(BY_NAME["add"], [Operand(D.Double, True)] * 2) == (D.Double, D.Double)
 
