@@ -12,7 +12,7 @@ from fuser.cli import pictures, show
 from fuser.cli.command import Command
 from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
-from fuser.cli.run import run_text
+from fuser.cli.run import facts_of, run_text
 from fuser.cli.script import complain
 from fuser.codegen.env import template
 from fuser.core.errors import OptionError
@@ -76,8 +76,7 @@ def execute(args: Namespace) -> int:
 def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:
     """Print the stages of one fusion, kernel by kernel."""
     show.heading(out, record.trace.title)
-    shapes = [("shapes", record.trace.shapes)] if record.trace.shapes else []
-    show.facts(out, [*shapes, ("ran", run_text(record))])
+    show.facts(out, facts_of(record))
     for kernel in (None, *record.trace.kernels):
         for stage in STAGES:
             if stage in stages:

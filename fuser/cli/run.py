@@ -61,10 +61,16 @@ def _extents(extents: tuple[Expr, ...]) -> str:
     return ", ".join(map(repr, extents[:count]))
 
 
+def facts_of(record: Record) -> list[tuple[str, str]]:
+    """Return the shapes of a record and where it ran, as ``name  value``."""
+    shapes = [("shapes", record.trace.shapes)] if record.trace.shapes else []
+    return [*shapes, ("ran", run_text(record))]
+
+
 def run_text(record: Record) -> str:
     """Print backend and times of the runs."""
     if not record.seconds:
-        return "never"
+        return "never: the schedule set by hand, for made-up sizes" if record.by_hand else "never"
     first, times = record.seconds[0], len(record.seconds)
     best = f", best of {times} {show.duration(min(record.seconds))}" if times > 1 else ""
     return f"on {record.backend}, first {show.duration(first)}{best}"

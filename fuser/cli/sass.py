@@ -14,6 +14,7 @@ from fuser.cli import show
 from fuser.cli.command import Command
 from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
+from fuser.cli.run import facts_of
 from fuser.cli.script import complain
 from fuser.codegen.emit import emit
 from fuser.core.errors import BackendError, CompileError
@@ -88,6 +89,8 @@ def read_record(record: Record, arch: str, out: Console, err: Console) -> int:
     if record.program is None:
         return 1
     show.heading(out, record.trace.title)
+    if record.by_hand:
+        show.facts(out, facts_of(record))
     return max((read_kernel(k, arch, out, err) for k in record.program.kernels), default=0)
 
 
