@@ -8,6 +8,7 @@ and the interpreter.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +20,17 @@ from benchmarks.results import Results, load
 from benchmarks.runner import run_steps
 from benchmarks.timing import MIN_REPETITIONS
 from benchmarks.workloads import NOT_YET, Case, Size, cases, swept_cases
+from fuser.cli import INTERRUPTED
 
 BAD_INPUT = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, 1 when fuser failed at a workload, 2 for a bad command line."""
+    """Return the exit status.
+
+    It is 0, 1 when fuser failed at a workload, 2 for a bad command line, and 130 when Ctrl-C ended
+    the run.
+    """
     options = parser().parse_args(argv)
     try:
         if options.list:
@@ -41,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             draw(results, options.plot)
     except (ValueError, OSError) as error:  # what was measured has been printed
         parser().error(str(error))
+    if results.interrupted and not options.source:
+        return INTERRUPTED
     return 1 if results.failures else 0
 
 
@@ -179,5 +187,14 @@ def _repetitions(text: str) -> int:
     return int(text)
 
 
+def start() -> int:
+    """As `main`, for a process of its own: Ctrl-C before the first workload leaves no traceback."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(start())

@@ -86,6 +86,8 @@ class Results:
         What was not measured here, and why.
     failures
         What fuser got wrong or could not do.
+    interrupted
+        Whether Ctrl-C ended it.
     """
 
     machine: dict[str, str]
@@ -97,6 +99,7 @@ class Results:
     not_yet: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
     @property
     def discarded(self) -> int:

@@ -16,7 +16,7 @@ from fuser.cli.fusions import lower, only_defined
 from fuser.cli.progress import Progress, seconds
 from fuser.cli.recorder import Record
 from fuser.cli.run import facts_of
-from fuser.cli.script import Outcome, complain, run_script
+from fuser.cli.script import Outcome, complain, run_script, whole
 from fuser.core.errors import OptionError
 from fuser.protocol.story import tell
 from fuser.protocol.verdict import Verdict, check
@@ -65,7 +65,7 @@ def execute(args: Namespace) -> int:
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "check", str(error))
-    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    outcome = whole(run_script(args.file, args.arguments, err, verbose=args.verbose))
     by_hand = [fd for fd in only_defined(outcome) if fd.directives]
     outcome.status = outcome.status or lower(by_hand, outcome, err)
     out, progress = show.console(), Progress(err, args.limit)

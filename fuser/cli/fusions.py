@@ -10,13 +10,13 @@ from rich.console import Console
 from fuser.api.definition import FusionDefinition
 from fuser.api.listen import listening, title_of
 from fuser.cli.made_up import compile_for_made_up_inputs
-from fuser.cli.script import BAD_INPUT, Outcome, complain, run_script
+from fuser.cli.script import BAD_INPUT, Outcome, complain, run_script, whole
 from fuser.core.errors import FuserError
 
 
 def fusions_of(args: Namespace, err: Console) -> Outcome:
     """Run ``args.file`` and lower what it has not run; it is said when there is no fusion in it."""
-    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    outcome = whole(run_script(args.file, args.arguments, err, verbose=args.verbose))
     if outcome.status == BAD_INPUT and not outcome.recorder.records:
         return outcome
     outcome.status = outcome.status or lower(only_defined(outcome), outcome, err)

@@ -9,7 +9,7 @@ from rich.console import Console
 from fuser.cli import show
 from fuser.cli.command import Command
 from fuser.cli.recorder import Record
-from fuser.cli.script import complain, run_script
+from fuser.cli.script import complain, run_script, whole
 from fuser.core.expr import ONE, Expr
 from fuser.kir.core import Kernel
 
@@ -32,7 +32,7 @@ def execute(args: Namespace) -> int:
         return complain(
             err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
         )
-    return outcome.status
+    return whole(outcome).status
 
 
 def summary(out: Console, record: Record) -> None:

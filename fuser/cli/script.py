@@ -19,6 +19,7 @@ from rich.text import Text
 
 import fuser
 from fuser.api.listen import listening
+from fuser.cli import INTERRUPTED
 from fuser.cli.recorder import Recorder
 from fuser.core.errors import FuserError
 
@@ -33,7 +34,8 @@ class Outcome:
     Attributes
     ----------
     status
-        0, 1 when it raised, `BAD_INPUT` when it could not be run at all, or its own exit status.
+        0, 1 when it raised, `BAD_INPUT` when it could not be run at all, `INTERRUPTED`, or its own
+        exit status.
     variables
         Its module-level names.
     """
@@ -63,6 +65,13 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
     return outcome
 
 
+def whole(outcome: Outcome) -> Outcome:
+    """Return an outcome; a script that was interrupted interrupts what would follow it, too."""
+    if outcome.status == INTERRUPTED:
+        raise KeyboardInterrupt
+    return outcome
+
+
 def wants_traceback(verbose: bool) -> bool:
     """Return whether errors are to be shown with our own frames."""
     return verbose or os.environ.get("FUSER_TRACEBACK", "0") not in ("", "0")
@@ -77,7 +86,7 @@ def complain(err: Console, subject: str, message: str) -> int:
 def report(error: BaseException, path: Path, err: Console) -> int:
     """Print an error by the user's file and line, without our frames; return the exit status."""
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     if isinstance(error, SyntaxError) and _is_file(error.filename, path):
         _plain(err, "".join(traceback.format_exception_only(error)).rstrip())
         return BAD_INPUT

@@ -203,6 +203,20 @@ def test_an_interrupted_run_keeps_what_it_found():
     results = run_steps(steps, Results({}, ceilings={"plain_map": 4200.0}), console)
     assert [row.of_ceiling for row in results.rows] == [0.5]
     assert results.left_out == ["interrupted before: second, third"]
+    assert results.interrupted
+
+
+def test_the_exit_status_of_an_interrupted_run_is_130_and_its_results_are_kept(
+    tmp_path, monkeypatch, capsys
+):
+    results = some_results()
+    results.interrupted = True
+    monkeypatch.setattr("benchmarks.__main__.run", lambda _: results)
+    kept = tmp_path / "r.json"
+    assert main(["--json", str(kept)]) == 130
+    assert "double 8x8" in capsys.readouterr().out
+    assert load(kept) == results
+    assert main(["--from", str(kept)]) == 0, "drawing it again is not interrupted"
 
 
 def test_a_step_that_fails_is_a_failure_and_the_others_go_on():
