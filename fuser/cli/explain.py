@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fuser.api.listing import DEFAULT_ARCH
 from fuser.cli import pictures, show
+from fuser.cli.arch import add_arch
 from fuser.cli.command import Command
 from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
@@ -33,9 +33,7 @@ def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``explain``."""
     part.add_argument("--html", metavar="OUT", help="write one self-contained page instead")
     part.add_argument("--timeline", metavar="OUT", help=TIMELINE_HELP)
-    part.add_argument(
-        "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
-    )
+    add_arch(part)
     part.add_argument(
         "--stages", default="all", metavar="LIST", help=f"some of {','.join(STAGES)} (all)"
     )
