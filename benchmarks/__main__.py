@@ -23,6 +23,8 @@ from benchmarks.workloads import NOT_YET, Case, Size, cases, swept_cases
 from fuser.cli import INTERRUPTED
 
 BAD_INPUT = 2
+OF_A_RUN = ("peers", "sizes", "no_sweep", "repetitions", "commit")
+"""Options that an earlier run has had already."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     try:
         if options.list:
+            if options.source or options.json or options.plot:
+                raise ValueError("--list lists only; needed no --from, --json or --plot beside it")
             print_list(options.names, options.sizes)
             return 0
         results = earlier(options) if options.source else run(options)
@@ -89,8 +93,10 @@ def earlier(options: argparse.Namespace) -> Results:
     ValueError
         There is no file of results, or not of such a workload.
     """
-    if options.sizes:
-        raise ValueError("--sizes is about a run; of the results of --from, NAMES choose")
+    for name in OF_A_RUN:
+        if getattr(options, name) != parser().get_default(name):
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is about a run; of the results of --from, NAMES choose")
     return load(options.source).only(options.names)
 
 
@@ -103,7 +109,7 @@ def selected(names: list[str], sizes: tuple[Size, ...]) -> list[Case]:
         One is part of no name.
     """
     for name in names:
-        if not cases([name], sizes):
+        if not name.strip() or not cases([name], sizes):
             raise ValueError(f"no workload is called {name!r}; --list prints their names")
     return cases(names, sizes)
 

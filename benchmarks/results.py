@@ -120,9 +120,13 @@ class Results:
             A name is in no row.
         """
         names = tuple(names)
+        known = dict.fromkeys(row.workload for row in (*self.rows, *self.sweeps))
         for name in names:
-            if not any(name in row.workload for row in (*self.rows, *self.sweeps)):
-                raise ValueError(f"no workload of these results is called {name!r}")
+            if not name.strip() or not any(name in workload for workload in known):
+                raise ValueError(
+                    f"no workload of these results is called {name!r}; needed part of a name of "
+                    f"{', '.join(known) or 'none: there is no row'}"
+                )
         if not names:
             return self
 

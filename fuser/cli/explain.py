@@ -35,7 +35,7 @@ def configure(part: ArgumentParser) -> None:
     part.add_argument("--timeline", metavar="OUT", help=TIMELINE_HELP)
     add_arch(part)
     part.add_argument(
-        "--stages", default="all", metavar="LIST", help=f"some of {','.join(STAGES)} (all)"
+        "--stages", metavar="LIST", help=f"of the text, some of {','.join(STAGES)} (all)"
     )
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
@@ -46,7 +46,7 @@ def execute(args: Namespace) -> int:
     """Run the script, compile what it made, and print it."""
     err = show.console(stderr=True)
     try:
-        stages = parse_stages(args.stages, "--stages")
+        stages = chosen_stages(args)
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "explain", str(error))
@@ -55,7 +55,9 @@ def execute(args: Namespace) -> int:
     if not records:
         return status
     if args.timeline:
-        return status or pictures.write_timelines(Path(args.timeline), records, err)
+        status = status or pictures.write_timelines(Path(args.timeline), records, err)
+        if not args.html:
+            return status
     for record in records:
         if record.program is not None:
             record.compile(args.arch)
@@ -69,6 +71,25 @@ def execute(args: Namespace) -> int:
     for record in records:
         print_record(out, record, stages)
     return status
+
+
+def chosen_stages(args: Namespace) -> frozenset[Stage]:
+    """Return the stages to print, all without ``--stages``.
+
+    Raises
+    ------
+    OptionError
+        One is none, there is none, or the stages are not to be printed.
+    """
+    if args.stages is None:
+        return frozenset(STAGES)
+    if args.html or args.timeline:
+        raise OptionError("--stages chooses of the text; needed neither --html nor --timeline")
+    stages = parse_stages(args.stages, "--stages")
+    if not stages:
+        needed = f"needed some of {', '.join(STAGES)}, or all"
+        raise OptionError(f"--stages: {args.stages!r} names no stage; {needed}")
+    return stages
 
 
 def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:
