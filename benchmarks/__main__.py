@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from benchmarks import table, user_file
 from benchmarks.outputs import output_file, output_folder
@@ -21,6 +22,7 @@ from benchmarks.runner import run_steps
 from benchmarks.timing import MIN_REPETITIONS
 from benchmarks.workloads import NOT_YET, Case, Size, cases, swept_cases
 from fuser.cli import INTERRUPTED
+from fuser.cli.process import exit_status
 
 BAD_INPUT = 2
 OF_A_RUN = ("peers", "sizes", "no_sweep", "repetitions", "commit")
@@ -42,18 +44,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         results = earlier(options) if options.source else run(options)
     except ValueError as error:
-        parser().error(str(error))
+        refuse(str(error))
     print(table.text(results))
     try:
         if options.json:
             results.save(options.json)
         if options.plot:
             draw(results, options.plot)
-    except (ValueError, OSError) as error:  # what was measured has been printed
-        parser().error(str(error))
+    except ValueError as error:  # what was measured has been printed
+        refuse(str(error))
+    except OSError as error:
+        refuse(f"{error.filename}: {error.strerror}; a file that can be written is needed")
     if results.interrupted and not options.source:
         return INTERRUPTED
     return 1 if results.failures else 0
+
+
+def refuse(message: str) -> NoReturn:
+    """End with `BAD_INPUT`; the line is one that the parser takes, so its usage would not help."""
+    print(f"python -m benchmarks: error: {message}", file=sys.stderr)
+    raise SystemExit(BAD_INPUT)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -193,14 +203,5 @@ def _repetitions(text: str) -> int:
     return int(text)
 
 
-def start() -> int:
-    """As `main`, for a process of its own: Ctrl-C before the first workload leaves no traceback."""
-    try:
-        return main()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-
-
 if __name__ == "__main__":
-    raise SystemExit(start())
+    raise SystemExit(exit_status(main))

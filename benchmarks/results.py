@@ -158,11 +158,15 @@ def load(path: Path) -> Results:
     """
     try:
         return _results(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path}: {what}; needed a file that python -m benchmarks --json wrote"
-        ) from None
+    except OSError as error:
+        what = str(error.strerror)
+    except KeyError as error:
+        what = f"has no {error}"
+    except ValueError as error:
+        what = f"is no JSON: {error}"
+    except (TypeError, AttributeError) as error:
+        what = f"holds something else: {error}"
+    raise ValueError(f"{path}: {what}; needed a file that python -m benchmarks --json wrote")
 
 
 def _results(raw: dict[str, Any]) -> Results:

@@ -2,19 +2,15 @@
 
 import sys
 
-from fuser.cli import INTERRUPTED
+from fuser.cli.process import exit_status
 
 
-def start() -> int:
-    """Run the command line; return its exit status, also when Ctrl-C comes in its imports."""
-    try:
-        from fuser.cli.main import main
+def command() -> int:
+    """Run the command line; its imports are part of it, so that Ctrl-C may come in them."""
+    from fuser.cli.main import main
 
-        return main()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(start())
+    sys.exit(exit_status(command))

@@ -18,7 +18,8 @@ def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
-    part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+    rest = part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+    rest.required = False  # argparse names it beside a missing FILE.py, and takes none of it
 
 
 def execute(args: Namespace) -> int:

@@ -49,9 +49,8 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
     """Run `file` as ``python file arguments...`` would, recording its fusions."""
     recorder = Recorder()
     path = Path(file)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
-        return Outcome(complain(err, file, f"{what}; a Python script is needed"), recorder)
+    if what := unusable(path):
+        return Outcome(complain(err, file, what), recorder)
     outcome = Outcome(0, recorder)
     with _as_main(path, arguments), listening(recorder):
         try:
@@ -63,6 +62,13 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
                 raise
             outcome.status = report(error, path, err)
     return outcome
+
+
+def unusable(path: Path) -> str | None:
+    """Return why there is no script of this name, and what is needed, or None."""
+    if path.is_file():
+        return None
+    return f"{'is a folder' if path.is_dir() else 'no such file'}; a Python script is needed"
 
 
 def whole(outcome: Outcome) -> Outcome:

@@ -251,7 +251,7 @@ def test_a_terminal_is_shown_the_time_that_is_left():
         (["nonsense", "--list"], "no workload is called 'nonsense'; --list prints their names"),
         (["mine.py", "--sizes", "8x8"], "mine.py runs at sizes of its own; needed no --sizes, or"),
         (["--from", "r.json", "--sizes", "8x8"], "--sizes is about a run; of the results of --fr"),
-        (["missing.py"], "missing.py: ended with exit status 2; needed 0"),
+        (["missing.py"], "missing.py: no such file; a Python script is needed"),
     ],
 )
 def test_a_bad_command_line_says_what_is_needed(arguments, said, capsys):
