@@ -8,9 +8,11 @@ and the interpreter.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from benchmarks import table, user_file
 from benchmarks.outputs import output_file, output_folder
@@ -19,29 +21,49 @@ from benchmarks.results import Results, load
 from benchmarks.runner import run_steps
 from benchmarks.timing import MIN_REPETITIONS
 from benchmarks.workloads import NOT_YET, Case, Size, cases, swept_cases
+from fuser.cli import INTERRUPTED
+from fuser.cli.process import exit_status
 
 BAD_INPUT = 2
+OF_A_RUN = ("peers", "sizes", "no_sweep", "repetitions", "commit")
+"""Options that an earlier run has had already."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, 1 when fuser failed at a workload, 2 for a bad command line."""
+    """Return the exit status.
+
+    It is 0, 1 when fuser failed at a workload, 2 for a bad command line, and 130 when Ctrl-C ended
+    the run.
+    """
     options = parser().parse_args(argv)
     try:
         if options.list:
+            if options.source or options.json or options.plot:
+                raise ValueError("--list lists only; needed no --from, --json or --plot beside it")
             print_list(options.names, options.sizes)
             return 0
         results = earlier(options) if options.source else run(options)
     except ValueError as error:
-        parser().error(str(error))
+        refuse(str(error))
     print(table.text(results))
     try:
         if options.json:
             results.save(options.json)
         if options.plot:
             draw(results, options.plot)
-    except (ValueError, OSError) as error:  # what was measured has been printed
-        parser().error(str(error))
+    except ValueError as error:  # what was measured has been printed
+        refuse(str(error))
+    except OSError as error:
+        refuse(f"{error.filename}: {error.strerror}; a file that can be written is needed")
+    if results.interrupted and not options.source:
+        return INTERRUPTED
     return 1 if results.failures else 0
+
+
+def refuse(message: str) -> NoReturn:
+    """End with `BAD_INPUT`; the line is one that the parser takes, so its usage would not help."""
+    print(f"python -m benchmarks: error: {message}", file=sys.stderr)
+    raise SystemExit(BAD_INPUT)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,8 +103,10 @@ def earlier(options: argparse.Namespace) -> Results:
     ValueError
         There is no file of results, or not of such a workload.
     """
-    if options.sizes:
-        raise ValueError("--sizes is about a run; of the results of --from, NAMES choose")
+    for name in OF_A_RUN:
+        if getattr(options, name) != parser().get_default(name):
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is about a run; of the results of --from, NAMES choose")
     return load(options.source).only(options.names)
 
 
@@ -95,7 +119,7 @@ def selected(names: list[str], sizes: tuple[Size, ...]) -> list[Case]:
         One is part of no name.
     """
     for name in names:
-        if not cases([name], sizes):
+        if not name.strip() or not cases([name], sizes):
             raise ValueError(f"no workload is called {name!r}; --list prints their names")
     return cases(names, sizes)
 
@@ -180,4 +204,4 @@ def _repetitions(text: str) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(exit_status(main))

@@ -8,9 +8,11 @@ it.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -88,8 +90,10 @@ def compile_once(constant: float) -> Stages:
     return Stages(*(1e3 * (b - a) for a, b in itertools.pairwise(clock)))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the imports, a line for the first fusion and the medians of those after it."""
+    parser = argparse.ArgumentParser("python -m benchmarks.compile_time", description=__doc__)
+    parser.parse_args(argv)
     for what, modules in LATER.items():
         start = time.perf_counter()
         for module in modules:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,9 @@ def with_table(readme: str, text: str) -> str:
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite README.md; return the exit status."""
+    argparse.ArgumentParser("python -m benchmarks.readme", description=__doc__).parse_args(argv)
     path = newest()
     if path is None:
         print(f"no results in {RESULTS.name}/: README.md stays as it is")

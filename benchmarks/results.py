@@ -86,6 +86,8 @@ class Results:
         What was not measured here, and why.
     failures
         What fuser got wrong or could not do.
+    interrupted
+        Whether Ctrl-C ended it.
     """
 
     machine: dict[str, str]
@@ -97,6 +99,7 @@ class Results:
     not_yet: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
     @property
     def discarded(self) -> int:
@@ -117,9 +120,13 @@ class Results:
             A name is in no row.
         """
         names = tuple(names)
+        known = dict.fromkeys(row.workload for row in (*self.rows, *self.sweeps))
         for name in names:
-            if not any(name in row.workload for row in (*self.rows, *self.sweeps)):
-                raise ValueError(f"no workload of these results is called {name!r}")
+            if not name.strip() or not any(name in workload for workload in known):
+                raise ValueError(
+                    f"no workload of these results is called {name!r}; needed part of a name of "
+                    f"{', '.join(known) or 'none: there is no row'}"
+                )
         if not names:
             return self
 
@@ -151,11 +158,15 @@ def load(path: Path) -> Results:
     """
     try:
         return _results(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path}: {what}; needed a file that python -m benchmarks --json wrote"
-        ) from None
+    except OSError as error:
+        what = str(error.strerror)
+    except KeyError as error:
+        what = f"has no {error}"
+    except ValueError as error:
+        what = f"is no JSON: {error}"
+    except (TypeError, AttributeError) as error:
+        what = f"holds something else: {error}"
+    raise ValueError(f"{path}: {what}; needed a file that python -m benchmarks --json wrote")
 
 
 def _results(raw: dict[str, Any]) -> Results:

@@ -54,6 +54,7 @@ def run_steps(steps: Sequence[Step], results: Results, console: Console | None =
         except KeyboardInterrupt:
             rest = ", ".join(step.text for step in steps[done:])
             results.left_out.append(f"interrupted before: {rest}")
+            results.interrupted = True
     for row in (*results.rows, *results.sweeps):
         row.bound_by(results.ceilings)
     return results

@@ -9,10 +9,12 @@ installed package has it, and in a checkout the environment may forbid it.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -45,8 +47,9 @@ assert (result == 2).all().item()
 """
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each, with the target where there is one."""
+    argparse.ArgumentParser("python -m benchmarks.start", description=__doc__).parse_args(argv)
     from fuser.runtime.driver import device_available
 
     with tempfile.TemporaryDirectory(prefix="fuser-start-") as folder:

@@ -17,7 +17,7 @@ from fuser.api.execute import bind, forget
 from fuser.api.listen import listening, location_of
 from fuser.api.validate import compare, host_copy, tolerance
 from fuser.cli import show
-from fuser.cli.script import run_script
+from fuser.cli.script import run_script, unusable, whole
 from fuser.fusion.reference import evaluate
 
 
@@ -57,12 +57,14 @@ def calls_of(path: str) -> list[Call]:
     Raises
     ------
     ValueError
-        The file failed, which has been said on standard error, or executes no fusion.
+        There is no file, it executes no fusion, or it failed, which has been said by then.
     """
+    if what := unusable(Path(path)):
+        raise ValueError(f"{path}: {what}")
     heard = _Calls(Path(path).name)
     with listening(heard):
         outcome = run_script(path, [], show.console(stderr=True), verbose=False)
-    if outcome.status:
+    if whole(outcome).status:
         raise ValueError(f"{path}: ended with exit status {outcome.status}; needed 0")
     if not heard.calls:
         raise ValueError(

@@ -8,12 +8,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from fuser.api.listen import title_of
 from fuser.cli import pictures, show
 from fuser.cli.check_matrix import run_matrix
 from fuser.cli.command import Command
+from fuser.cli.fusions import lower, only_defined
 from fuser.cli.progress import Progress, seconds
 from fuser.cli.recorder import Record
-from fuser.cli.script import complain, run_script
+from fuser.cli.run import facts_of
+from fuser.cli.script import Outcome, complain, run_script, whole
 from fuser.core.errors import OptionError
 from fuser.protocol.story import tell
 from fuser.protocol.verdict import Verdict, check
@@ -62,19 +65,31 @@ def execute(args: Namespace) -> int:
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "check", str(error))
-    outcome = run_script(args.file, args.arguments, err, verbose=args.verbose)
+    outcome = whole(run_script(args.file, args.arguments, err, verbose=args.verbose))
+    by_hand = [fd for fd in only_defined(outcome) if fd.directives]
+    outcome.status = outcome.status or lower(by_hand, outcome, err)
     out, progress = show.console(), Progress(err, args.limit)
     judged = [(r, v) for r in outcome.recorder.records for v in judge(out, r, progress)]
     conclude(out, judged, args.limit)
     verdicts = [verdict for _, verdict in judged]
     if outcome.status == 0 and not outcome.recorder.records:
-        return complain(
-            err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
-        )
+        return complain(err, args.file, nothing_to_check(outcome))
     status = outcome.status or int(not all(v.ok for v in verdicts))
     if args.timeline and verdicts:
         return pictures.write_counterexample(Path(args.timeline), verdicts, err) or status
     return status
+
+
+def nothing_to_check(outcome: Outcome) -> str:
+    """Say why a script without an error has nothing to check, and what was needed."""
+    defined = ", ".join(map(title_of, only_defined(outcome)))
+    needed = "needed an execute() or a call of a @fuse function"
+    if not defined:
+        return f"runs no fusion; {needed}"
+    return (
+        f"runs no fusion, and no schedule is set by hand in what it only defines ({defined}), so "
+        f"there is nothing to check; {needed}, or a schedule set by hand"
+    )
 
 
 def judge(out: Console, record: Record, progress: Progress) -> list[Verdict]:
@@ -82,6 +97,8 @@ def judge(out: Console, record: Record, progress: Progress) -> list[Verdict]:
     if record.program is None:
         return []
     show.heading(out, record.trace.title)
+    if record.by_hand:
+        show.facts(out, facts_of(record))
     verdicts = list[Verdict]()
     for kernel in record.program.kernels:
         with progress.about(kernel.name):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +13,7 @@ from fuser.api.definition import FusionDefinition
 from fuser.api.execute import bind, program_of
 from fuser.cli import harmless, pipelines, show
 from fuser.cli.harmless import Harmless
+from fuser.cli.workers import interrupts_held, worker_pool
 from fuser.kir.core import Kernel
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
@@ -243,11 +241,12 @@ def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int | None:
     if not chosen:
         return None
     every = list[Result]()
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        pending = [
-            [pool.submit(judge, (family, s, p)) for s, p in reversed([*family.configurations()])]
-            for family in chosen
-        ]
+    with worker_pool() as pool:
+        with interrupts_held():
+            pending = [
+                [pool.submit(judge, (family, s, p)) for s, p in [*family.configurations()][::-1]]
+                for family in chosen
+            ]
         for family, futures in zip(chosen, pending, strict=True):
             results = [future.result() for future in futures]
             out.print(_line(family.name, results), markup=False, soft_wrap=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fuser.api.listing import DEFAULT_ARCH
 from fuser.cli import pictures, show
+from fuser.cli.arch import add_arch
 from fuser.cli.command import Command
 from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
-from fuser.cli.run import run_text
+from fuser.cli.run import facts_of, run_text
 from fuser.cli.script import complain
 from fuser.codegen.env import template
 from fuser.core.errors import OptionError
@@ -33,11 +33,9 @@ def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``explain``."""
     part.add_argument("--html", metavar="OUT", help="write one self-contained page instead")
     part.add_argument("--timeline", metavar="OUT", help=TIMELINE_HELP)
+    add_arch(part)
     part.add_argument(
-        "--arch", default=DEFAULT_ARCH, help="compile for this architecture (%(default)s)"
-    )
-    part.add_argument(
-        "--stages", default="all", metavar="LIST", help=f"some of {','.join(STAGES)} (all)"
+        "--stages", metavar="LIST", help=f"of the text, some of {','.join(STAGES)} (all)"
     )
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
@@ -48,7 +46,7 @@ def execute(args: Namespace) -> int:
     """Run the script, compile what it made, and print it."""
     err = show.console(stderr=True)
     try:
-        stages = parse_stages(args.stages, "--stages")
+        stages = chosen_stages(args)
         pictures.check(args.timeline)
     except OptionError as error:
         return complain(err, "explain", str(error))
@@ -57,7 +55,9 @@ def execute(args: Namespace) -> int:
     if not records:
         return status
     if args.timeline:
-        return status or pictures.write_timelines(Path(args.timeline), records, err)
+        status = status or pictures.write_timelines(Path(args.timeline), records, err)
+        if not args.html:
+            return status
     for record in records:
         if record.program is not None:
             record.compile(args.arch)
@@ -73,11 +73,29 @@ def execute(args: Namespace) -> int:
     return status
 
 
+def chosen_stages(args: Namespace) -> frozenset[Stage]:
+    """Return the stages to print, all without ``--stages``.
+
+    Raises
+    ------
+    OptionError
+        One is none, there is none, or the stages are not to be printed.
+    """
+    if args.stages is None:
+        return frozenset(STAGES)
+    if args.html or args.timeline:
+        raise OptionError("--stages chooses of the text; needed neither --html nor --timeline")
+    stages = parse_stages(args.stages, "--stages")
+    if not stages:
+        needed = f"needed some of {', '.join(STAGES)}, or all"
+        raise OptionError(f"--stages: {args.stages!r} names no stage; {needed}")
+    return stages
+
+
 def print_record(out: Console, record: Record, stages: frozenset[Stage]) -> None:
     """Print the stages of one fusion, kernel by kernel."""
     show.heading(out, record.trace.title)
-    shapes = [("shapes", record.trace.shapes)] if record.trace.shapes else []
-    show.facts(out, [*shapes, ("ran", run_text(record))])
+    show.facts(out, facts_of(record))
     for kernel in (None, *record.trace.kernels):
         for stage in STAGES:
             if stage in stages:

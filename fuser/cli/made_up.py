@@ -17,15 +17,20 @@ ELEMENTS = 2**20
 """About so many elements a tensor gets when all its extents are symbolic."""
 
 
-def compile_for_made_up_inputs(fd: FusionDefinition) -> None:
+def compile_for_made_up_inputs(fd: FusionDefinition, by_hand: bool) -> None:
     """Compile `fd` for a size that suits its symbolic extents; nothing runs.
+
+    Parameters
+    ----------
+    by_hand
+        Under the schedule set by hand.
 
     Raises
     ------
     FuserError
         The definition does not take such sizes; the script must execute it then.
     """
-    program_of(fd, bind(fd, inputs_for(fd)))
+    program_of(fd, bind(fd, inputs_for(fd), by_hand), by_hand)
 
 
 def inputs_for(fd: FusionDefinition) -> list[Any]:

@@ -46,7 +46,7 @@ def write_timelines(path: Path, records: Sequence[Record], err: Console) -> int:
         try:
             _write(name, record_kernel(kernel, sizes))
         except FuserError as error:
-            return complain(err, str(name), str(error))
+            return _refuse(name, error, err)
     return 0
 
 
@@ -59,8 +59,13 @@ def write_counterexample(path: Path, verdicts: Sequence[Verdict], err: Console) 
     try:
         _write(path, counterexample(wrong))
     except FuserError as error:
-        return complain(err, str(path), str(error))
+        return _refuse(path, error, err)
     return 0
+
+
+def _refuse(path: Path, error: FuserError, err: Console) -> int:
+    """Say why a picture is not there; an error of writing names the file itself."""
+    return complain(err, str(path), str(error).removeprefix(f"{path}: "))
 
 
 def _write(path: Path, timeline: Timeline) -> None:

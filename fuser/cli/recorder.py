@@ -31,6 +31,8 @@ class Record:
         Wall-clock time of every run.
     backend
         Where it last ran, for people; empty if it never did.
+    by_hand
+        It was lowered under a schedule set by hand that the script never runs.
     """
 
     fd: FusionDefinition
@@ -40,6 +42,7 @@ class Record:
     build_seconds: float = 0.0
     seconds: list[float] = field(default_factory=list[float])
     backend: str = ""
+    by_hand: bool = False
     listings: tuple[Listing, ...] = ()
 
     def compile(self, arch: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from fuser.cli import show
 from fuser.cli.command import Command
 from fuser.cli.recorder import Record
-from fuser.cli.script import complain, run_script
+from fuser.cli.script import complain, run_script, whole
 from fuser.core.expr import ONE, Expr
 from fuser.kir.core import Kernel
 
@@ -18,7 +18,8 @@ def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py")
-    part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+    rest = part.add_argument("arguments", nargs=REMAINDER, help="passed to the script")
+    rest.required = False  # argparse names it beside a missing FILE.py, and takes none of it
 
 
 def execute(args: Namespace) -> int:
@@ -32,7 +33,7 @@ def execute(args: Namespace) -> int:
         return complain(
             err, args.file, "runs no fusion; needed an execute() or a call of a @fuse function"
         )
-    return outcome.status
+    return whole(outcome).status
 
 
 def summary(out: Console, record: Record) -> None:
@@ -61,10 +62,16 @@ def _extents(extents: tuple[Expr, ...]) -> str:
     return ", ".join(map(repr, extents[:count]))
 
 
+def facts_of(record: Record) -> list[tuple[str, str]]:
+    """Return the shapes of a record and where it ran, as ``name  value``."""
+    shapes = [("shapes", record.trace.shapes)] if record.trace.shapes else []
+    return [*shapes, ("ran", run_text(record))]
+
+
 def run_text(record: Record) -> str:
     """Print backend and times of the runs."""
     if not record.seconds:
-        return "never"
+        return "never: the schedule set by hand, for made-up sizes" if record.by_hand else "never"
     first, times = record.seconds[0], len(record.seconds)
     best = f", best of {times} {show.duration(min(record.seconds))}" if times > 1 else ""
     return f"on {record.backend}, first {show.duration(first)}{best}"

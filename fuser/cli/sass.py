@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fuser.api.listing import DEFAULT_ARCH
 from fuser.cli import show
+from fuser.cli.arch import add_arch
 from fuser.cli.command import Command
 from fuser.cli.fusions import fusions_of
 from fuser.cli.recorder import Record
+from fuser.cli.run import facts_of
 from fuser.cli.script import complain
 from fuser.codegen.emit import emit
 from fuser.core.errors import BackendError, CompileError
 from fuser.kir.core import Kernel
 from fuser.runtime.cache import CUBINS
-from fuser.runtime.nvrtc import nvrtc_archs
 from fuser.runtime.sass import find_tool
 from fuser.sass import Loop, LoopKind, SassReport, Section, nounroll_pragmas, read_cubin
 
@@ -33,24 +33,10 @@ KINDS: dict[LoopKind, str] = {
 
 def configure(part: ArgumentParser) -> None:
     """Add the arguments of ``sass``."""
-    part.add_argument(
-        "--arch", default=DEFAULT_ARCH, type=architecture,
-        help="compile for this architecture (%(default)s)",
-    )  # fmt: skip
+    add_arch(part)
     part.add_argument("-v", "--verbose", action="store_true", help="full tracebacks of errors")
     part.add_argument("file", metavar="FILE.py|FILE.cubin")
     part.set_defaults(arguments=[])
-
-
-def architecture(text: str) -> str:
-    """Return the value of ``--arch``; without NVRTC, what runs next says that it is missing."""
-    try:
-        known = nvrtc_archs()
-    except BackendError:
-        return text
-    if text not in known:
-        raise ArgumentTypeError(f"{text!r}; needed one of {', '.join(known)}")
-    return text
 
 
 def execute(args: Namespace) -> int:
@@ -88,6 +74,8 @@ def read_record(record: Record, arch: str, out: Console, err: Console) -> int:
     if record.program is None:
         return 1
     show.heading(out, record.trace.title)
+    if record.by_hand:
+        show.facts(out, facts_of(record))
     return max((read_kernel(k, arch, out, err) for k in record.program.kernels), default=0)
 
 

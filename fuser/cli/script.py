@@ -19,6 +19,7 @@ from rich.text import Text
 
 import fuser
 from fuser.api.listen import listening
+from fuser.cli import INTERRUPTED
 from fuser.cli.recorder import Recorder
 from fuser.core.errors import FuserError
 
@@ -33,7 +34,8 @@ class Outcome:
     Attributes
     ----------
     status
-        0, 1 when it raised, `BAD_INPUT` when it could not be run at all, or its own exit status.
+        0, 1 when it raised, `BAD_INPUT` when it could not be run at all, `INTERRUPTED`, or its own
+        exit status.
     variables
         Its module-level names.
     """
@@ -47,9 +49,8 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
     """Run `file` as ``python file arguments...`` would, recording its fusions."""
     recorder = Recorder()
     path = Path(file)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
-        return Outcome(complain(err, file, f"{what}; a Python script is needed"), recorder)
+    if what := unusable(path):
+        return Outcome(complain(err, file, what), recorder)
     outcome = Outcome(0, recorder)
     with _as_main(path, arguments), listening(recorder):
         try:
@@ -60,6 +61,20 @@ def run_script(file: str, arguments: Sequence[str], err: Console, *, verbose: bo
             if wants_traceback(verbose):
                 raise
             outcome.status = report(error, path, err)
+    return outcome
+
+
+def unusable(path: Path) -> str | None:
+    """Return why there is no script of this name, and what is needed, or None."""
+    if path.is_file():
+        return None
+    return f"{'is a folder' if path.is_dir() else 'no such file'}; a Python script is needed"
+
+
+def whole(outcome: Outcome) -> Outcome:
+    """Return an outcome; a script that was interrupted interrupts what would follow it, too."""
+    if outcome.status == INTERRUPTED:
+        raise KeyboardInterrupt
     return outcome
 
 
@@ -77,7 +92,7 @@ def complain(err: Console, subject: str, message: str) -> int:
 def report(error: BaseException, path: Path, err: Console) -> int:
     """Print an error by the user's file and line, without our frames; return the exit status."""
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     if isinstance(error, SyntaxError) and _is_file(error.filename, path):
         _plain(err, "".join(traceback.format_exception_only(error)).rstrip())
         return BAD_INPUT

@@ -138,8 +138,27 @@ _SOURCE_ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error")
 _PTX_ERROR = re.compile(r"ptxas [^,\n]+, line (\d+); error")
 
 
-def compile_error(kernel: str, log: str, source: str, ptx: str | None = None) -> CompileError:
-    """Build the error of a failed compilation: the log and the source around its first error."""
+_ERROR = re.compile(r"\berror\b\s*:")
+_TOO_OLD = re.compile(r"'(.+)' requires \.target (sm_\d+) or higher")
+_ABSENT = re.compile(r"Instruction '(.+)' not supported on \.target")
+_NO_CLUSTERS = re.compile(r"error: (__cluster_dims__) is not supported for this GPU arch")
+_FOLLOWS = "'mbarrier.arrive with count argument'"
+"""Ends the advice that ptxas adds where it has said that the architecture is too old."""
+
+
+def compile_error(
+    kernel: str, log: str, source: str, ptx: str | None = None, arch: str = ""
+) -> CompileError:
+    """Build the error of a failed compilation: the log and the source around its first error.
+
+    If all that is wrong is the architecture, one line says what of the kernel it does not have.
+    """
+    if missing := _missing_features(log):
+        names, needed = missing
+        return CompileError(
+            f"kernel {kernel}: uses {', '.join(names)}, which {arch or 'the architecture'} does "
+            f"not have; needed {needed}"
+        )
     excerpt = ""
     if match := _SOURCE_ERROR.search(log):
         excerpt = numbered_excerpt(source, int(match[1]))
@@ -147,6 +166,36 @@ def compile_error(kernel: str, log: str, source: str, ptx: str | None = None) ->
         excerpt = numbered_excerpt(ptx, int(match[1]))
     text = f"kernel {kernel}: NVRTC rejected its CUDA source; needed source that compiles"
     return CompileError("\n".join(part for part in (text, log.strip(), excerpt) if part))
+
+
+def _missing_features(log: str) -> tuple[tuple[str, ...], str] | None:
+    """Return what an architecture does not have and which has it, if no line has another error."""
+    lines = [line for line in log.splitlines() if _ERROR.search(line)]
+    old = [m for m in map(_TOO_OLD.search, lines) if m]
+    absent = [m for m in map(_ABSENT.search, lines) if m]
+    clusters = [m for m in map(_NO_CLUSTERS.search, lines) if m]
+    follows = sum(line.endswith(_FOLLOWS) for line in lines)
+    found = [*old, *absent, *clusters]
+    if not found or len(found) + follows < len(lines):
+        return None
+    names = dict.fromkeys(m[1].split()[0] for m in found)
+    instructions = [name for name in names if name[0].isalpha() or name[0] == "_"]
+    if absent:  # such as setmaxnreg, of sm_90a and not of sm_90
+        needed = "an architecture that has it, such as sm_90a"
+    else:
+        needed = f"{max((m[2] for m in old), default='sm_90', key=_number)} or newer"
+    return tuple(dict.fromkeys(map(_feature, instructions or names))), needed
+
+
+def _number(arch: str) -> int:
+    return int(arch.removeprefix("sm_"))
+
+
+def _feature(name: str) -> str:
+    """Return an instruction without its modifiers, or what everybody calls it."""
+    if name == "__cluster_dims__":
+        return "clusters"
+    return "TMA" if name.startswith("cp.async.bulk") else ".".join(name.split(".")[:2])
 
 
 def numbered_excerpt(source: str, line: int, context: int = 4) -> str:

@@ -107,7 +107,7 @@ def compile_cubin(
     """
     options = compile_options(arch, lineinfo=lineinfo, debug=debug, fmad=fmad)
     started = time.perf_counter()
-    image, ptx, text = _compile(source, name, options)
+    image, ptx, text = _compile(source, name, arch, options)
     seconds = time.perf_counter() - started
     log = parse_log(text, name)
     log.enforce(name, "ignore" if debug else on_spill)
@@ -173,7 +173,9 @@ def _nvrtc() -> Any:
         ) from error
 
 
-def _compile(source: str, name: str, options: tuple[str, ...]) -> tuple[bytes, str | None, str]:
+def _compile(
+    source: str, name: str, arch: str, options: tuple[str, ...]
+) -> tuple[bytes, str | None, str]:
     """Return (cubin, PTX, log)."""
     nvrtc_version()
     nvrtc = _nvrtc()
@@ -186,7 +188,7 @@ def _compile(source: str, name: str, options: tuple[str, ...]) -> tuple[bytes, s
         log = _fetch(name, program, "ProgramLog").rstrip(b"\0 ").decode(errors="replace")
         ptx = _fetch(name, program, "PTX").rstrip(b"\0").decode() or None
         if int(result):
-            raise compile_error(name, f"{result.name}\n{log}", source, ptx)
+            raise compile_error(name, f"{result.name}\n{log}", source, ptx, arch)
         return _fetch(name, program, "CUBIN"), ptx, log
     finally:
         nvrtc.nvrtcDestroyProgram(program)

@@ -203,6 +203,20 @@ def test_an_interrupted_run_keeps_what_it_found():
     results = run_steps(steps, Results({}, ceilings={"plain_map": 4200.0}), console)
     assert [row.of_ceiling for row in results.rows] == [0.5]
     assert results.left_out == ["interrupted before: second, third"]
+    assert results.interrupted
+
+
+def test_the_exit_status_of_an_interrupted_run_is_130_and_its_results_are_kept(
+    tmp_path, monkeypatch, capsys
+):
+    results = some_results()
+    results.interrupted = True
+    monkeypatch.setattr("benchmarks.__main__.run", lambda _: results)
+    kept = tmp_path / "r.json"
+    assert main(["--json", str(kept)]) == 130
+    assert "double 8x8" in capsys.readouterr().out
+    assert load(kept) == results
+    assert main(["--from", str(kept)]) == 0, "drawing it again is not interrupted"
 
 
 def test_a_step_that_fails_is_a_failure_and_the_others_go_on():
@@ -237,7 +251,7 @@ def test_a_terminal_is_shown_the_time_that_is_left():
         (["nonsense", "--list"], "no workload is called 'nonsense'; --list prints their names"),
         (["mine.py", "--sizes", "8x8"], "mine.py runs at sizes of its own; needed no --sizes, or"),
         (["--from", "r.json", "--sizes", "8x8"], "--sizes is about a run; of the results of --fr"),
-        (["missing.py"], "missing.py: ended with exit status 2; needed 0"),
+        (["missing.py"], "missing.py: no such file; a Python script is needed"),
     ],
 )
 def test_a_bad_command_line_says_what_is_needed(arguments, said, capsys):

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from cli_process import EXECUTED, ROOT, TINY, fuser
 
+from fuser.cli.main import main
+from fuser.runtime.log import compile_error
+from fuser.runtime.nvrtc import REAL_ARCHS
+from fuser.runtime.sass import find_tool
+
 VOID = {"meta", "input"}
 
 
@@ -187,14 +192,56 @@ def test_explain_prints_every_stage_in_order(script, tmp_path):
     assert "\x1b[" not in done.stdout, "a pipe gets no colours"
 
 
+def test_explain_shows_the_rest_when_nvrtc_rejects_a_kernel(script, monkeypatch, capsys):
+    def reject(source, name, arch, **_):
+        raise compile_error(name, f"{name}.cu(1): error: no", source)
+
+    monkeypatch.setattr("fuser.api.listing.CUBINS.get", reject)
+    assert main(["explain", str(script(EXECUTED))]) == 1
+    out, err = capsys.readouterr()
+    assert "--arch sm_90a: kernel fusion: NVRTC rejected" in err
+    assert "__global__" in out
+    assert "// kernel fusion: NVRTC rejected" in out
+
+
+BY_TMA = """
+from fuser import LoadStoreOpType
+from fuser.cli.pipelines import ring_map
+from fuser.schedule.circular import WarpSpecialized
+
+fd = ring_map(LoadStoreOpType.tma, 2, 1, WarpSpecialized())
+"""
+
+
 @pytest.mark.nvrtc
-def test_explain_shows_the_rest_when_nvrtc_rejects_a_kernel(script, tmp_path):
-    done = fuser("explain", script(EXECUTED), "--arch", "sm_1", cwd=tmp_path)
+@pytest.mark.parametrize("command", ["explain", "sass"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
+def test_an_architecture_without_what_a_kernel_uses_is_said_in_one_line(
+    command, arch, script, tmp_path
+):
+    if command == "sass" and find_tool("nvdisasm") is None:
+        pytest.skip("nvdisasm is not installed")
+    done = fuser(command, "--arch", arch, script(BY_TMA), cwd=tmp_path)
     assert done.returncode == 1
-    assert "--arch sm_1: kernel fusion: NVRTC rejected" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "__global__" in done.stdout
-    assert "// kernel fusion: NVRTC rejected" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: --arch {arch}: kernel fusion: uses ")
+    assert "TMA, " in line
+    assert line.endswith(f"which {arch} does not have; needed sm_90 or newer")
+    assert "ptxas" not in done.stdout
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("command", ["explain", "sass"])
+@pytest.mark.parametrize("arch", ["sm_70", "foo", ""])
+def test_an_architecture_that_nvrtc_does_not_know(command, arch, script, tmp_path):
+    if command == "sass" and find_tool("nvdisasm") is None:
+        pytest.skip("nvdisasm is not installed")
+    done = fuser(command, "--arch", arch, script(TINY), cwd=tmp_path)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert f"argument --arch: '{arch}'; needed one of sm_75, " in said
+    assert set(REAL_ARCHS) <= set(said.replace(",", "").split())
+    assert "NVRTC" not in said
 
 
 def test_explain_rejects_unknown_stages(script, tmp_path):

@@ -108,3 +108,45 @@ def test_an_error_without_a_line_has_no_excerpt():
         "kernel k: NVRTC rejected its CUDA source; needed source that compiles",
         "nvrtc: error: out of memory",
     ]
+
+
+PTXAS = "ptxas application ptx input, line 7; error   : "
+FEATURE = PTXAS + "Feature '{}' requires .target sm_{} or higher\n"
+MODIFIER = PTXAS + "Modifier '{}' requires .target sm_{} or higher\n"
+ABSENT = PTXAS + "Instruction '{}' not supported on .target 'sm_80'\n"
+CLUSTERS = "k.cu(9): error: __cluster_dims__ is not supported for this GPU architecture\n"
+COUNT = "mbarrier.arrive with count argument"
+ADVICE = PTXAS + f".noComplete modifier required for instruction '{COUNT}'\n"
+FATAL = "ptxas fatal   : Ptx assembly aborted due to errors\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (FEATURE.format("cp.async.bulk.tensor", 90) + FEATURE.format("cp.async.bulk", 90) + FATAL,
+         "TMA, which sm_80 does not have; needed sm_90 or newer"),
+        (MODIFIER.format(".mbarrier_init", 90) + FEATURE.format("mbarrier.try_wait.parity", 90)
+         + FEATURE.format("(null)", 90),
+         "mbarrier.try_wait, which sm_80 does not have; needed sm_90 or newer"),
+        (FEATURE.format(f"{COUNT} and without '.noComplete' modifier", 90) + ADVICE,
+         "mbarrier.arrive, which sm_80 does not have; needed sm_90 or newer"),
+        (FEATURE.format("mbarrier.init", 80) + FEATURE.format("clusterlaunchcontrol", 100),
+         "mbarrier.init, clusterlaunchcontrol, which sm_80 does not have; needed sm_100 or newer"),
+        (MODIFIER.format(".read", 90), ".read, which sm_80 does not have; needed sm_90 or newer"),
+        (CLUSTERS, "clusters, which sm_80 does not have; needed sm_90 or newer"),
+        (FEATURE.format("cp.async.bulk", 90) + ABSENT.format("setmaxnreg.dec"),
+         "TMA, setmaxnreg.dec, which sm_80 does not have; needed an architecture that has it, "
+         "such as sm_90a"),
+    ],
+)  # fmt: skip
+def test_what_an_architecture_does_not_have_is_one_line(log, said):
+    assert str(compile_error("k", log, "", "", "sm_80")) == f"kernel k: uses {said}"
+
+
+@pytest.mark.parametrize(
+    "other", [PTXAS + "Not a name of any known instruction: 'no'", "k.cu(1): error: no such name"]
+)
+def test_another_error_beside_it_is_shown_with_the_whole_log(other):
+    text = str(compile_error("k", FEATURE.format("cp.async.bulk", 90) + other, "", "", "sm_80"))
+    assert text.startswith("kernel k: NVRTC rejected its CUDA source")
+    assert other in text
