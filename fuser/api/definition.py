@@ -15,6 +15,7 @@ import numpy as np
 from fuser.api.arrays import array_kind
 from fuser.api.builder import Builder
 from fuser.api.destination import enter, leave
+from fuser.api.given import check_dtype, check_number
 from fuser.api.layout import layout_from_promise, layout_from_strides
 from fuser.api.naming import names_from
 from fuser.api.ops import Ops
@@ -136,7 +137,7 @@ class FusionDefinition(Builder):
             layout = layout_from_promise(extents, contiguity, stride_order, is_cpu)
         if is_cpu and extents:
             raise DefinitionError(f"define_tensor: is_cpu with shape {shape}; a 0-d one is needed")
-        tensor: Tensor = self._input("input", _checked_dtype(dtype), extents, layout)
+        tensor: Tensor = self._input("input", check_dtype("define_tensor", dtype), extents, layout)
         self.arguments.append(tensor)
         return tensor
 
@@ -172,13 +173,12 @@ class FusionDefinition(Builder):
         """Add a scalar input (Double unless `dtype` is given), or a constant when `value` is."""
         if isinstance(value, DataType):
             value, dtype = None, value
+        kind = None if dtype is None else check_dtype("define_scalar", dtype)
         if value is None:
-            scalar: Scalar = self._input(
-                "scalar", _checked_dtype(dtype or DataType.Double), (), ScalarAttrs()
-            )
+            scalar: Scalar = self._input("scalar", kind or DataType.Double, (), ScalarAttrs())
             self.arguments.append(scalar)
             return scalar
-        constant: Scalar = self.handle(self.constant(value, dtype))
+        constant: Scalar = self.handle(self.constant(check_number("define_scalar", value), kind))
         return constant
 
     @recorded
@@ -334,12 +334,6 @@ def _is_ints(item: Any) -> bool:
     numbers: list[Any] = list(cast("Sequence[Any]", item))
     plain = (isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers)
     return len(numbers) > 0 and all(plain)
-
-
-def _checked_dtype(dtype: Any) -> DataType:
-    if not isinstance(dtype, DataType):
-        raise DefinitionError(f"dtype is {dtype!r}; a DataType is needed")
-    return dtype
 
 
 def _argument_name(argument: Tensor | Scalar | Vector) -> str:
