@@ -10,9 +10,6 @@ from fuser.api.tensor import Number
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 
-MAX_EXTENT = 2**63 - 1
-"""Largest extent, and number of bytes, that index arithmetic knows."""
-
 
 def check_dtype(what: str, dtype: Any) -> DataType:
     """Return `dtype`; raise `DefinitionError` when it is none of ours; `what` is the call."""
@@ -29,7 +26,9 @@ def check_number(what: str, given: Any) -> Number:
     DefinitionError
         It is of another type, such as a string or a complex number.
     """
-    number: Any = cast("Any", given).item() if isinstance(given, np.generic) else given
+    number: Any = given
+    if isinstance(number, np.generic):
+        number = cast("Any", number).item()
     if not isinstance(number, bool | int | float):
         raise DefinitionError(
             f"{what}: value is {given!r}, a {type(given).__name__}; a bool, an int or a float is "
