@@ -10,6 +10,15 @@ from fuser.api.tensor import Number
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 
+MAX_EXTENT = 2**63 - 1
+"""Largest number that index arithmetic knows."""
+
+
+def is_count(given: Any, low: int = 0) -> bool:
+    """Whether `given` is a Python or NumPy integer from `low` to `MAX_EXTENT`."""
+    is_integer = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    return is_integer and low <= int(cast("Any", given)) <= MAX_EXTENT
+
 
 def check_dtype(what: str, dtype: Any) -> DataType:
     """Return `dtype`; raise `DefinitionError` when it is none of ours; `what` is the call."""
