@@ -7,6 +7,7 @@ from typing import Any
 
 from fuser.api.builder import Builder, check_range
 from fuser.api.extents import to_expr, to_shape
+from fuser.api.given import check_dtype
 from fuser.api.recording import recorded
 from fuser.api.tensor import Extent, Operand, Scalar, Tensor
 from fuser.core.dtypes import DataType
@@ -23,6 +24,7 @@ class CreationOps:
     def full(self, shape: Sequence[Extent], fill_value: Operand, dtype: DataType) -> Tensor:
         """Return a tensor whose elements all are `fill_value`, converted to `dtype`."""
         fd = self.definition
+        check_dtype("full", dtype)
         extents = to_shape(fd.fusion, shape, "full")
         fill = fd.scalar_operand("full", fill_value)
         fd.check_fits("full", fill, dtype)
@@ -42,7 +44,7 @@ class CreationOps:
         A float `dtype` computes in Float (Double for Double) from the integers ``i``.
         """
         fd = self.definition
-        if dtype is DataType.Bool:
+        if check_dtype("iota", dtype) is DataType.Bool:
             raise DefinitionError("iota: dtype is Bool; an integer or float is needed")
         extents = to_shape(fd.fusion, [length], "iota")
         start, step = 0 if start is None else start, 1 if step is None else step

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +15,7 @@ import numpy as np
 from fuser.api.arrays import array_kind
 from fuser.api.builder import Builder
 from fuser.api.destination import enter, leave
+from fuser.api.given import check_dtype, check_number, is_count
 from fuser.api.layout import layout_from_promise, layout_from_strides
 from fuser.api.naming import names_from
 from fuser.api.ops import Ops
@@ -24,6 +25,7 @@ from fuser.api.tensor import Handle, Number, Scalar, Tensor, Vector
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError, InputError
 from fuser.core.expr import Const, Expr
+from fuser.core.location import caller_location
 from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.attrs import (
     Attrs,
@@ -64,6 +66,7 @@ class FusionDefinition(Builder):
         self.ops = Ops(self)
         self.sched = Sched(self)
         self.arguments: list[Tensor | Scalar | Vector] = []
+        self._entered = False
 
     @property
     def definition(self) -> FusionDefinition:
@@ -73,6 +76,13 @@ class FusionDefinition(Builder):
     # ---- with ----------------------------------------------------------------------------
 
     def __enter__(self) -> FusionDefinition:
+        if self.closed or self._entered:
+            state = "finished" if self.closed else "being written already"
+            raise DefinitionError(
+                f"with: the definition is {state}; a new FusionDefinition is needed",
+                caller_location(),
+            )
+        self._entered = True
         enter(self)
         return self
 
@@ -83,6 +93,7 @@ class FusionDefinition(Builder):
         traceback: TracebackType | None,
     ) -> None:
         leave()
+        self._entered = False
         if kind is None:
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
             self.finish(caller.f_locals)
@@ -127,6 +138,10 @@ class FusionDefinition(Builder):
         """
         if sizes is None and _is_ints(contiguity):
             sizes, strides, shape = shape, contiguity, None  # type: ignore[assignment]
+            contiguity = False
+        _check_one_way(
+            {"shape": shape, "contiguity": contiguity, "stride_order": stride_order}, sizes, strides
+        )
         if sizes is not None:
             layout = layout_from_strides(sizes, strides or (), is_cpu)
             shape = [n if static_sizes or n == 1 else -1 for n in sizes]
@@ -136,16 +151,16 @@ class FusionDefinition(Builder):
             layout = layout_from_promise(extents, contiguity, stride_order, is_cpu)
         if is_cpu and extents:
             raise DefinitionError(f"define_tensor: is_cpu with shape {shape}; a 0-d one is needed")
-        tensor: Tensor = self._input("input", _checked_dtype(dtype), extents, layout)
+        tensor: Tensor = self._input("input", check_dtype("define_tensor", dtype), extents, layout)
         self.arguments.append(tensor)
         return tensor
 
     def _input_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
         for d, n in enumerate(shape):
-            if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < -1:
+            if not is_count(n, low=-1):
                 raise DefinitionError(
                     f"define_tensor: dimension {d} of {list(shape)} is {n!r}; -1, 1 or an extent "
-                    "is needed"
+                    "below 2**63 is needed"
                 )
         name = self.fusion.fresh("t")
         return tuple(size_var(name, d) if n == -1 else Const(int(n)) for d, n in enumerate(shape))
@@ -172,18 +187,21 @@ class FusionDefinition(Builder):
         """Add a scalar input (Double unless `dtype` is given), or a constant when `value` is."""
         if isinstance(value, DataType):
             value, dtype = None, value
+        kind = None if dtype is None else check_dtype("define_scalar", dtype)
         if value is None:
-            scalar: Scalar = self._input(
-                "scalar", _checked_dtype(dtype or DataType.Double), (), ScalarAttrs()
-            )
+            scalar: Scalar = self._input("scalar", kind or DataType.Double, (), ScalarAttrs())
             self.arguments.append(scalar)
             return scalar
-        constant: Scalar = self.handle(self.constant(value, dtype))
+        constant: Scalar = self.handle(self.constant(check_number("define_scalar", value), kind))
         return constant
 
     @recorded
     def define_vector(self, n: int) -> Vector:
         """Add `n` Int scalar inputs that are passed as one sequence."""
+        if not is_count(n):
+            raise DefinitionError(
+                f"define_vector: number of items is {n!r}; an int from 0 to 2**63 - 1 is needed"
+            )
         items = (self._input("scalar", DataType.Int, (), ScalarAttrs()) for _ in range(n))
         vector = Vector(items)
         self.arguments.append(vector)
@@ -267,6 +285,7 @@ class FusionDefinition(Builder):
 
         self.closed = True
         if inputs is not None:
+            self._check_inputs("compile", inputs)
             compile_for(self, inputs, manual)
         return function_of(self, manual)
 
@@ -289,6 +308,7 @@ class FusionDefinition(Builder):
         """
         from fuser.api.validate import validate
 
+        self._check_inputs("validate", inputs)
         return validate(self, inputs, reference_outputs, options)
 
     def named_inputs(self, inputs: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -299,17 +319,7 @@ class FusionDefinition(Builder):
         InputError
             They are no list, or their number or the length of a vector is wrong.
         """
-        several: Any = inputs
-        if not isinstance(several, Sequence) or isinstance(several, str):
-            raise InputError(
-                f"execute: got a {type(inputs).__name__}; needed a list of inputs, one for each "
-                f"of {', '.join(map(_argument_name, self.arguments))}"
-            )
-        if len(inputs) != len(self.arguments):
-            raise InputError(
-                f"execute: got {len(inputs)} inputs; the definition has {len(self.arguments)}: "
-                f"{', '.join(map(_argument_name, self.arguments))}"
-            )
+        self._check_inputs("execute", inputs)
         arrays: dict[str, Any] = {}
         scalars: dict[str, Any] = {}
         for argument, given in zip(self.arguments, inputs, strict=True):
@@ -321,10 +331,44 @@ class FusionDefinition(Builder):
                 scalars |= _vector_items(argument, given)
         return arrays, scalars
 
+    def _check_inputs(self, call: str, inputs: Sequence[Any]) -> None:
+        """Raise `InputError` for what is no list of as many inputs as `call` needs."""
+        names = ", ".join(map(_argument_name, self.arguments))
+        given: Any = inputs
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise InputError(
+                f"{call}: got a {type(inputs).__name__}; needed a list of inputs, one for each "
+                f"of {names}"
+            )
+        if len(inputs) != len(self.arguments):
+            raise InputError(
+                f"{call}: got {len(inputs)} inputs; the definition has {len(self.arguments)}: "
+                f"{names}"
+            )
+
     def __repr__(self) -> str:
         from fuser.api.repro import to_python
 
         return to_python(self)
+
+
+def _check_one_way(
+    promise: Mapping[str, Any], sizes: Sequence[int] | None, strides: Sequence[int] | None
+) -> None:
+    """Refuse a promise next to an example, of which one would be ignored, and half an example."""
+    if sizes is None:
+        if strides is not None:
+            raise DefinitionError(
+                f"define_tensor: strides are {list(strides)} and sizes are not given; both are "
+                "needed"
+            )
+        return
+    for name, given in promise.items():
+        if given is not None and given is not False and given != ():
+            raise DefinitionError(
+                f"define_tensor: sizes are {list(sizes)} and {name} is {given!r}; an example or a "
+                "promise is needed, not both"
+            )
 
 
 def _is_ints(item: Any) -> bool:
@@ -334,12 +378,6 @@ def _is_ints(item: Any) -> bool:
     numbers: list[Any] = list(cast("Sequence[Any]", item))
     plain = (isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers)
     return len(numbers) > 0 and all(plain)
-
-
-def _checked_dtype(dtype: Any) -> DataType:
-    if not isinstance(dtype, DataType):
-        raise DefinitionError(f"dtype is {dtype!r}; a DataType is needed")
-    return dtype
 
 
 def _argument_name(argument: Tensor | Scalar | Vector) -> str:

@@ -14,7 +14,7 @@ from fuser.api import kept
 from fuser.api.fallback import tell_fallbacks
 from fuser.api.known_calls import KnownCalls
 from fuser.api.listen import LISTENERS, build_observed, run_observed, somebody_listens
-from fuser.api.out import Given, given_outputs
+from fuser.api.out import Given, check_written_apart, given_outputs
 from fuser.api.promises import check_contiguity
 from fuser.api.shape_class import (
     DIVISORS,
@@ -209,6 +209,7 @@ def bind(fd: FusionDefinition, inputs: Sequence[Any], manual: bool = False) -> B
     views = {name: input_view(name, array, name in written) for name, array in arrays.items()}
     sizes = bind_sizes(fd.fusion, views, scalars)
     check_contiguity(fd.fusion, views)
+    check_written_apart(written, views)
     compiled = compiled_of(fd, manual)
     if compiled.rows is None:
         compiled.inner = inner_sizes(fd.fusion, 1 if manual else 2)

@@ -17,6 +17,7 @@ from fuser.api.tensor import Handle, Scalar, StaticNeededError, Tensor
 from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import variables
+from fuser.core.location import caller_location
 from fuser.fusion.attrs import SizeAttrs
 from fuser.fusion.names import is_valid_name
 
@@ -38,9 +39,18 @@ class FusedFunction:
     are passed at every call, unless the function needs an int while it is traced (a dimension, a
     loop bound, a condition); such an int, and every other argument, is part of the trace. So are
     the extents of an array whose ``shape`` decides such a thing: a trace per shape.
+
+    Of a method, the object is such an argument: what the function reads of it is read when it is
+    traced, once per object.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise DefinitionError(
+                f"fuse: got {function!r}, a {type(function).__name__}; a function of arrays is "
+                f"needed{', inside the classmethod' * isinstance(function, classmethod)}",
+                caller_location(),
+            )
         self.function = function
         self._static: set[Path] = set()
         self._traces: dict[Hashable, Trace] = {}
@@ -53,6 +63,12 @@ class FusedFunction:
         trace, inputs = self._traced(args, kwargs)
         outputs = trace.fd.execute(inputs)
         return tuple(outputs) if trace.returns_tuple else outputs[0]
+
+    def __get__(self, instance: Any, owner: type | None = None) -> FusedFunction | FusedMethod:
+        """Bind the object that a method is looked up on, as functions do."""
+        if instance is None or isinstance(self.function, staticmethod):
+            return self
+        return FusedMethod(self, instance)
 
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
         """Return the fusion that these arguments run."""
@@ -107,6 +123,22 @@ class FusedFunction:
         bound = inspect.signature(self.function).bind(*args, **kwargs).arguments
         held = {name: item for name, item in bound.items() if isinstance(item, Handle)}
         return {name: item for name, item in held.items() if is_valid_name(name)}
+
+
+@dataclass(frozen=True, slots=True)
+class FusedMethod:
+    """A `FusedFunction` of a class, bound to an object of it."""
+
+    fused: FusedFunction
+    instance: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the fusion on arrays, with the object as the first argument."""
+        return self.fused(self.instance, *args, **kwargs)
+
+    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
+        """Return the fusion that these arguments run."""
+        return self.fused.definition(self.instance, *args, **kwargs)
 
 
 def fuse(function: Callable[..., Any]) -> FusedFunction:

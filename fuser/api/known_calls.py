@@ -2,15 +2,16 @@
 
 What a call depends on, besides what its tensors hold, is its *signature* (dtype, shape, strides
 and device of every tensor, and integer scalars) and its addresses: how they are aligned, and
-whether an output shares memory with an input. A signature is compared with that of the latest
-call, else looked up, and so are the addresses. What is not known here goes the long way, which
-checks everything.
+whether what is written shares memory with what else is written, or a given output with an input. A
+signature is compared with that of the latest call, else looked up, and so are the addresses. What
+is not known here goes the long way, which checks everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -28,6 +29,8 @@ ALIGNED_BYTES = 16
 
 Key: TypeAlias = tuple[tuple[Signature, ...], tuple[Any, ...]]
 Kind: TypeAlias = Literal["tensor", "exact", "float", "vector"]
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+Meeting: TypeAlias = tuple[tuple[int, int], int]  # a pair, and the bytes between its addresses
 Parts: TypeAlias = tuple[Sequence[Any], tuple[Any, ...], Mapping[str, Any]]
 NO_SCALARS: Mapping[str, Any] = MappingProxyType({})
 
@@ -40,8 +43,10 @@ class Known:
     ----------
     spans
         Bytes from the first to the last element of each tensor.
-    inputs
-        How many of the tensors are inputs; the others are given as outputs.
+    apart
+        Pairs of tensors that must not share memory, by position.
+    interleaved
+        Pairs that were found to share no element though they lie between each other, as columns.
     calls
         By the remainders of all addresses.
     latest
@@ -53,7 +58,8 @@ class Known:
     signatures: tuple[Signature, ...]
     exact: tuple[Any, ...]
     spans: tuple[int, ...]
-    inputs: int
+    apart: Pairs
+    interleaved: set[Meeting] = field(default_factory=set[Meeting])
     calls: dict[tuple[int, ...], TorchCall] = field(
         default_factory=dict[tuple[int, ...], TorchCall]
     )
@@ -86,14 +92,36 @@ class Known:
         self.latest = addresses, call
         return call
 
+    def learn(self, addresses: Sequence[int], call: TorchCall) -> None:
+        """Keep a call on tensors at `addresses`, which was checked when it was bound."""
+        if len(self.calls) >= ALIGNMENTS_KEPT:
+            self.calls = {}
+        if len(self.interleaved) >= ALIGNMENTS_KEPT:
+            self.interleaved = set()
+        self.interleaved |= set(self._meeting(addresses))
+        self.calls[remainders(addresses)] = call
+
     def _share_memory(self, addresses: Sequence[int]) -> bool:
-        """Whether an output shares memory with an input or another output."""
-        ranges = [(a, a + n) for a, n in zip(addresses, self.spans, strict=True)]
-        return any(
-            low < other_high and other_low < high
-            for i, (low, high) in enumerate(ranges[self.inputs :], self.inputs)
-            for other_low, other_high in ranges[:i]
-        )
+        """Whether tensors may share memory that must not."""
+        return any(met not in self.interleaved for met in self._meeting(addresses))
+
+    def _meeting(self, addresses: Sequence[int]) -> Iterator[Meeting]:
+        """Yield the pairs of `apart` whose ranges meet."""
+        for pair in self.apart:
+            i, j = pair
+            between = addresses[j] - addresses[i]
+            if -self.spans[j] < between < self.spans[i]:
+                yield pair, between
+
+
+def pairs_apart(inputs: int, outputs: int, written: Iterable[int]) -> Pairs:
+    """Return which of the tensors must not share memory, by position.
+
+    These are a given output and any tensor before it, and two inputs that outputs are `written`
+    into.
+    """
+    given = ((i, j) for j in range(inputs, inputs + outputs) for i in range(j))
+    return (*given, *combinations(written, 2))
 
 
 def remainders(addresses: Sequence[int]) -> tuple[int, ...]:
@@ -101,7 +129,7 @@ def remainders(addresses: Sequence[int]) -> tuple[int, ...]:
     return tuple([address % ALIGNED_BYTES for address in addresses])
 
 
-NOTHING = Known((), (), (), 0)
+NOTHING = Known((), (), (), ())
 
 
 class KnownCalls:
@@ -186,13 +214,15 @@ class KnownCalls:
         key = key_of(arrays, exact)
         known = self._known.get(key)
         if known is None:
-            known = Known(*key, tuple(map(span_bytes, arrays)), len(tensors))
+            aliased = {output.alias_of for output in fd.fusion.outputs}
+            names = [name for name, kind in self._arguments if kind == "tensor"]
+            written = (i for i, name in enumerate(names) if name in aliased)
+            apart = pairs_apart(len(tensors), len(outs or ()), written)
+            known = Known(*key, tuple(map(span_bytes, arrays)), apart)
             if len(self._known) >= SIGNATURES_KEPT:
                 self._known = {}
             self._known[key] = known
-        if len(known.calls) >= ALIGNMENTS_KEPT:
-            known.calls = {}
-        known.calls[remainders([array.data_ptr() for array in arrays])] = call
+        known.learn([array.data_ptr() for array in arrays], call)
         self._latest = known
 
 

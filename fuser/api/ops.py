@@ -9,6 +9,7 @@ from typing import Any
 from fuser.api.builder import Builder
 from fuser.api.composites import Composites
 from fuser.api.creation_ops import CreationOps
+from fuser.api.given import check_dtype
 from fuser.api.recording import recorded
 from fuser.api.reduction_ops import ReductionOps
 from fuser.api.tensor import Operand, Scalar, Tensor
@@ -35,9 +36,7 @@ class Ops(ViewOps, ReductionOps, CreationOps, Composites):
     @recorded
     def cast(self, a: Operand, dtype: DataType) -> Any:
         """Convert to `dtype`; the only operation that narrows a float."""
-        given: Any = dtype
-        if not isinstance(given, DataType):
-            raise DefinitionError(f"cast: dtype is {given!r}; a DataType is needed")
+        check_dtype("cast", dtype)
         value = self.definition.operand("cast", a)
         self.definition.check_fits("cast", value, dtype)
         return self.definition.emit("cast", (value,), dtype, value.shape)

@@ -1,4 +1,4 @@
-"""Arrays that the caller gives for outputs: checked, then written by kernels or by a copy.
+"""Arrays of the caller that outputs go to: checked, then written by kernels or by a copy.
 
 Kernels write where a buffer would lie just so: dense, aligned, and apart from every input. Into any
 other array the finished output is copied, so that every read of an input comes before.
@@ -6,7 +6,7 @@ other array the finished output is copied, so that every read of an input comes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -141,6 +141,23 @@ def _check_apart(views: Sequence[ArrayView], names: Sequence[str]) -> None:
             raise InputError(
                 f"out[{i}] ({name}) and out[{j}] ({other}): share memory; an element of its own is "
                 "needed for each element of an output"
+            )
+
+
+def check_written_apart(written: Collection[str | None], inputs: Mapping[str, ArrayView]) -> None:
+    """Refuse a call in which two outputs are written into the same elements of inputs.
+
+    Raises
+    ------
+    InputError
+        Two inputs of `written` share an element: the later output would overwrite the earlier.
+    """
+    views = [(name, view) for name, view in inputs.items() if name in written]
+    for (name, view), (other, its_view) in combinations(views, 2):
+        if share_elements(view, its_view):
+            raise InputError(
+                f"inputs {name} and {other}: share memory, and an output is written into each; an "
+                "element of its own is needed for each element of an output"
             )
 
 

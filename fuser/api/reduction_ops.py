@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from fuser.api.builder import Builder
 from fuser.api.extents import to_dims
+from fuser.api.given import check_dtype
 from fuser.api.recording import recorded
 from fuser.api.tensor import Scalar, Tensor
 from fuser.core.dtypes import DataType
@@ -96,6 +97,8 @@ class ReductionOps:
         value = fd.tensor(op, a)
         reduced = tuple(sorted(to_dims(dims, value.rank, f"{op} of {value.name}")))
         spec = BY_REDUCTION[op]
+        if dtype is not None:
+            check_dtype(op, dtype)
         wanted = spec.result(value.dtype, dtype)
         if spec.accumulate(wanted) is not spec.accumulate(value.dtype):
             value = fd.emit("cast", (value,), wanted, value.shape).value
@@ -130,7 +133,7 @@ class ReductionOps:
 
     def _floats(self, a: Tensor, dtype: DataType | None) -> Tensor:
         """Cast to the float dtype that statistics are computed in."""
-        if dtype is not None and not dtype.is_float:
+        if dtype is not None and not check_dtype("mean", dtype).is_float:
             raise DefinitionError(f"mean: dtype is {dtype.name}; a float is needed")
         value = self.definition.tensor("mean", a)
         source = dtype or value.dtype

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import InputError
 from fuser.core.expr import BinOp, Const, Expr, Var, evaluate, variables
+from fuser.core.location import SourceLocation
+from fuser.fusion.attrs import attr_exprs
 from fuser.fusion.graph import Constraint, FusionGraph, Value
 from fuser.fusion.scalars import bind_scalar
+
+MAX_NUMBER = 2**63 - 1
+"""Largest index, extent and number of bytes."""
 
 
 class Shaped(Protocol):
@@ -40,7 +46,8 @@ def bind_sizes(
     ------
     InputError
         An input is missing, or its dtype, rank or an extent differs from the definition, or two
-        extents that must agree do not, or an integer scalar is none.
+        extents that must agree do not, or an integer scalar is none, or an extent or index is
+        negative, too large or divides by 0.
     """
     sizes: dict[str, int] = {}
     for value in graph.inputs:
@@ -88,7 +95,8 @@ def _dtype_of(name: str, dtype: Any) -> DataType:
 
 def _check_constraints(graph: FusionGraph, sizes: Mapping[str, int]) -> None:
     for c in graph.constraints:
-        if evaluate(c.lhs, sizes) != evaluate(c.rhs, sizes):
+        lhs, rhs = (_number(graph, e, sizes, c.why, c.location) for e in (c.lhs, c.rhs))
+        if lhs != rhs:
             origin = _origin(graph, c.lhs, c.rhs)
             raise InputError(f"{origin}: {c.why}: {_disagreement(c, sizes)}", c.location)
 
@@ -109,20 +117,58 @@ def _disagreement(c: Constraint, sizes: Mapping[str, int]) -> str:
 
 
 def _check_extents(graph: FusionGraph, sizes: Mapping[str, int]) -> None:
-    """Reject negative extents, which only integer scalars can cause."""
-    seen: set[Expr] = set()
+    """Reject what only integer scalars can cause: extents that are negative or divide by 0."""
+    known: dict[Expr, int] = {}
     for value in graph.values:
         for d, extent in enumerate(value.shape):
-            if isinstance(extent, Const) or extent in seen:
+            if extent in known:
                 continue
-            seen.add(extent)
-            size = evaluate(extent, sizes)
+            what = f"dimension {d} of {value.name}"
+            size = known[extent] = _number(graph, extent, sizes, what, value.location)
             if size < 0:
                 raise InputError(
-                    f"{_origin(graph, extent)}: dimension {d} of {value.name} becomes {size}; "
-                    "extents are not negative",
+                    f"{_origin(graph, extent)}: {what} becomes {size}; extents are not negative",
                     value.location,
                 )
+        _check_bytes(graph, value, [known[extent] for extent in value.shape])
+        for e in attr_exprs(value.attrs):
+            if not isinstance(e, Const):
+                _number(graph, e, sizes, f"an index of {value.op} {value.name}", value.location)
+
+
+def _check_bytes(graph: FusionGraph, value: Value, shape: list[int]) -> None:
+    """Reject a value whose elements no address tells apart; NumPy counts as if 0 were 1."""
+    if math.prod(n or 1 for n in shape) * value.dtype.nbytes > MAX_NUMBER:
+        raise InputError(
+            f"{_origin(graph, *value.shape)}: {value.name} is {value.dtype.name}{shape}; at most "
+            f"{MAX_NUMBER} bytes are possible",
+            value.location,
+        )
+
+
+def _number(
+    graph: FusionGraph,
+    e: Expr,
+    sizes: Mapping[str, int],
+    what: str,
+    location: SourceLocation | None,
+) -> int:
+    """Return what `e` is for these sizes; `what` names it where it is no number of 64 bits."""
+    try:
+        number = int(evaluate(e, sizes))
+    except ZeroDivisionError:
+        raise InputError(
+            f"{_origin(graph, e)}: {what} is {e!r}, which divides by 0; a divisor other than 0 is "
+            "needed",
+            location,
+        ) from None
+    if not -MAX_NUMBER - 1 <= number <= MAX_NUMBER:
+        raise InputError(
+            f"{_origin(graph, e)}: {what} becomes {number}; {-MAX_NUMBER - 1} to {MAX_NUMBER} is "
+            "needed",
+            location,
+        )
+    return number
 
 
 def _origin(graph: FusionGraph, *exprs: Expr) -> str:

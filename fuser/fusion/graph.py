@@ -102,6 +102,10 @@ class FusionGraph:
 
     # ---- reading -------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.value for output in self._outputs) or "none"
+        return f"<FusionGraph: {len(self)} values, outputs {outputs}>"
+
     def __contains__(self, name: object) -> bool:
         return name in self._values
 

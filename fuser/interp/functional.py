@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.core.errors import InputError
 from fuser.core.expr import evaluate
 from fuser.interp.launch import Launch, bind
 from fuser.kir.core import Kernel, walk_stmts
@@ -62,11 +63,23 @@ def run_program(
 
 
 def allocate(buffer: Buffer, env: Mapping[str, int]) -> tuple[Array, Array]:
-    """Return a buffer's flat memory, poisoned (or zero), and the strided view of it."""
+    """Return a buffer's flat memory, poisoned (or zero), and the strided view of it.
+
+    Raises
+    ------
+    InputError
+        There is not so much memory.
+    """
     numel = int(evaluate(buffer.numel, env))
     dtype = buffer.dtype.np
-    memory = np.zeros(numel, dtype) if buffer.zeroed else poison(numel, dtype)
     shape = tuple(int(evaluate(e, env)) for e in buffer.shape)
+    try:
+        memory = np.zeros(numel, dtype) if buffer.zeroed else poison(numel, dtype)
+    except MemoryError:
+        raise InputError(
+            f"buffer {buffer.name}: is {buffer.dtype.name}{list(shape)}; {numel * dtype.itemsize} "
+            "bytes of memory are needed"
+        ) from None
     strides = tuple(int(evaluate(e, env)) * dtype.itemsize for e in buffer.strides)
     if 0 in shape:
         return memory, np.empty(shape, dtype)

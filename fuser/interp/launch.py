@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from fuser.core.errors import InputError
 from fuser.core.expr import Expr, evaluate
 from fuser.kir.core import Kernel, ScalarParam, TensorMapParam, TensorParam
+from fuser.kir.launch_limits import Dim3, check_cluster_tiles, check_extents
 from fuser.kir.tensor_map import SWIZZLE_BYTES
 from fuser.sim.agent import Agent, Array
 from fuser.sim.copies import TensorMap
 from fuser.sim.memory import Memory, flat_view, poison
 from fuser.sim.phases import Mbarriers
 
-Extents = tuple[int, int, int]
 BLOCK_NAMES = ("bx", "by", "bz", "cx", "cy", "cz", "cluster_rank")
 
 
@@ -40,8 +40,8 @@ class Launch:
     """
 
     kernel: Kernel
-    grid: Extents
-    block: Extents
+    grid: Dim3
+    block: Dim3
     env: Mapping[str, int]
     tensors: Mapping[str, Memory]
     scalars: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Launch:
         return self.kernel.cluster_size
 
     @property
-    def clusters(self) -> Extents:
+    def clusters(self) -> Dim3:
         """Extents of the grid in clusters."""
         x, y, z = (n // side for n, side in zip(self.grid, self.kernel.cluster, strict=True))
         return x, y, z
@@ -106,7 +106,7 @@ class Launch:
         return Agent(name, lanes, slot, env, dict(self.scalars))
 
 
-def _coordinates(linear: NDArray[np.int64], extents: Extents) -> Iterator[Any]:
+def _coordinates(linear: NDArray[np.int64], extents: Dim3) -> Iterator[Any]:
     """Yield x, y and z of linear numbers; 0 along extents of 1."""
     left = math.prod(extents)
     for extent in extents:
@@ -132,6 +132,8 @@ def bind(
     ------
     InputError
         An array is missing, has another dtype, or spans fewer elements than the kernel may touch.
+    LaunchError
+        No GPU launches such a grid or block.
     """
     tensors = {p.name: _tensor(kernel, p, env, arrays) for p in kernel.params if _is_tensor(p)}
     with np.errstate(over="ignore"):  # a number past the largest one of its dtype is infinite
@@ -141,11 +143,9 @@ def bind(
             if isinstance(p, ScalarParam)
         }
     grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
-    if any(n % blocks for n, blocks in zip(grid, kernel.cluster, strict=True)):
-        raise InputError(
-            f"kernel {kernel.name}: grid {grid} of clusters {kernel.cluster}; needed extents that "
-            "are multiples of the cluster's"
-        )
+    if 0 not in grid:  # as on a GPU, a kernel without blocks is not launched
+        check_extents(kernel.name, grid, block)
+    check_cluster_tiles(kernel.name, grid, kernel.cluster)
     maps = {p.name: _tensor_map(p, env) for p in kernel.params if isinstance(p, TensorMapParam)}
     return Launch(kernel, grid, block, dict(env), tensors, values, maps)
 
@@ -167,7 +167,7 @@ def _is_tensor(p: object) -> bool:
     return isinstance(p, TensorParam)
 
 
-def _extents(extents: Sequence[Expr], env: Mapping[str, int]) -> Extents:
+def _extents(extents: Sequence[Expr], env: Mapping[str, int]) -> Dim3:
     x, y, z = (int(evaluate(e, env)) for e in extents)
     return x, y, z
 

@@ -14,13 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import LaunchError
+from fuser.kir.launch_limits import Dim3, check_cluster_tiles, check_extents
 from fuser.kir.tensor_map import MAP_ALIGN_BYTES, MAP_BYTES
 from fuser.runtime.driver import Function, check, driver
 
 ArgKind: TypeAlias = Literal[
     "pointer", "bool", "i8", "u8", "u16", "i32", "i64", "f32", "f64", "tensor_map"
 ]  # u16 and u8 also carry the bits of 2-byte and 1-byte floats
-Dim3: TypeAlias = tuple[int, int, int]
 
 _FORMAT: dict[ArgKind, str] = {  # a slot is a multiple of 8 bytes
     "pointer": "Q", "bool": "?7x", "i8": "b7x", "u8": "B7x", "u16": "H6x",
@@ -28,8 +28,6 @@ _FORMAT: dict[ArgKind, str] = {  # a slot is a multiple of 8 bytes
 }  # fmt: skip
 _ALIGN: dict[ArgKind, int] = {"tensor_map": MAP_ALIGN_BYTES}  # 8 bytes for all others
 
-GRID_LIMIT: Dim3 = (2**31 - 1, 65535, 65535)
-BLOCK_LIMIT: Dim3 = (1024, 1024, 64)
 _F32_SAFE = 3.4e38  # below the largest f32: packing cannot overflow
 
 
@@ -148,7 +146,7 @@ def launch_config(
     LaunchError
         If an extent is out of range, or clusters do not tile the grid.
     """
-    check_extents(function, grid, block)
+    check_extents(function.name, grid, block, function.max_threads, function.registers)
     api = driver()
     config = api.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
@@ -228,39 +226,9 @@ def aligned_memory(nbytes: int) -> ctypes.Array[ctypes.c_char]:
     return (ctypes.c_char * nbytes).from_buffer(block, start)
 
 
-def check_extents(function: Function, grid: Dim3, block: Dim3) -> None:
-    """Raise `LaunchError` when a grid or block extent is outside what the hardware takes."""
-    (gx, gy, gz), (bx, by, bz) = grid, block  # all in one condition: this is on the hot path
-    if (
-        0 < gx <= GRID_LIMIT[0]
-        and 0 < gy <= GRID_LIMIT[1]
-        and 0 < gz <= GRID_LIMIT[2]
-        and 0 < min(block)
-        and bz <= BLOCK_LIMIT[2]
-        and bx * by * bz <= function.max_threads
-    ):
-        return
-    for what, extents, limits in (("grid", grid, GRID_LIMIT), ("block", block, BLOCK_LIMIT)):
-        for axis, extent, limit in zip("xyz", extents, limits, strict=True):
-            if not 1 <= extent <= limit:
-                raise LaunchError(
-                    f"kernel {function.name}: {what} extent {axis} is {extent}; needed 1 to {limit}"
-                )
-    threads = block[0] * block[1] * block[2]
-    if threads > function.max_threads:
-        raise LaunchError(
-            f"kernel {function.name}: block {block} has {threads} threads; "
-            f"needed at most {function.max_threads} ({function.registers} registers per thread)"
-        )
-
-
 def check_cluster(function: Function, grid: Dim3, cluster: Dim3) -> None:
     """Raise `LaunchError` where clusters do not tile the grid, or the device has none."""
-    if any(n % side for n, side in zip(grid, cluster, strict=True)):
-        raise LaunchError(
-            f"kernel {function.name}: grid {grid} of clusters {cluster}; needed extents that are "
-            "multiples of the cluster's"
-        )
+    check_cluster_tiles(function.name, grid, cluster)
     if function.device.capability < (9, 0):
         raise LaunchError(
             f"kernel {function.name}: clusters {cluster} on {function.device.name}; needed compute "

@@ -8,9 +8,9 @@ from typing import cast
 
 from fuser.core.expr import Expr, evaluate
 from fuser.kir.core import Kernel, TensorMapParam, TensorParam
+from fuser.kir.launch_limits import Dim3
 from fuser.kir.program import Buffer, Program
 from fuser.kir.tensor_map import Encoding, bind
-from fuser.runtime.launch import Dim3
 from fuser.runtime.memory import span_elems
 
 

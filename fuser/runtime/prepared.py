@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from fuser.core.dtypes import DataType
 from fuser.kir.core import Kernel, ScalarParam, SizeParam, TensorMapParam, TensorParam
+from fuser.kir.launch_limits import Dim3
 from fuser.runtime.driver import Function, check, driver, is_current, on_device
 from fuser.runtime.launch import (
     ArgKind,
     ArgumentSlots,
-    Dim3,
     launch_config,
     misfit,
     scalar_kind,

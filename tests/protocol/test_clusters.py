@@ -14,7 +14,7 @@ from rings.families import L
 
 from fuser.api.execute import bind, program_of
 from fuser.core.dtypes import DataType
-from fuser.core.errors import InputError, ProtocolError
+from fuser.core.errors import LaunchError, ProtocolError
 from fuser.core.expr import ONE, ZERO, Const, Expr, Var, equal
 from fuser.interp.checked import check_kernel
 from fuser.interp.functional import allocate, run_kernel
@@ -280,7 +280,7 @@ def test_rank_outside_of_the_cluster():
 def test_grid_that_clusters_do_not_tile():
     kernel = small((store(ZERO, ONE),), grid=Var("n"))
     text = re.escape("grid (3, 1, 1) of clusters (2, 1, 1)")
-    with pytest.raises(InputError, match=text):
+    with pytest.raises(LaunchError, match=text):
         run_kernel(kernel, {"n": 3}, {"y": np.zeros(64, "i4")})
 
 
