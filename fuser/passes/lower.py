@@ -286,4 +286,7 @@ def with_params(kernel: Kernel, state: Lowering) -> Kernel:
     used = [*(p.numel for p in tensors), *(e for m in maps for e in (*m.dims, *m.strides_bytes))]
     extents = frozenset[str]().union(*(variables(e) for e in used))
     sizes = sorted(indices | extents)
-    return replace(kernel, params=(*tensors, *maps, *values, *(SizeParam(s) for s in sizes)))
+    return replace(
+        kernel,
+        params=(*tensors, *maps, *values, *(SizeParam(s, nest.facts.least(s)) for s in sizes)),
+    )

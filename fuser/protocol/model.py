@@ -70,6 +70,12 @@ class Analysis:
         object.__setattr__(self, "lost", lost)
 
     @property
+    def fewest(self) -> tuple[int, int]:
+        """The fewest trips of the outer and of the inner level that any size makes."""
+        of = [[s.fewest for s in self.sizes if s.level == level] for level in range(MOST_LEVELS)]
+        return min(of[0], default=0), min(of[1], default=0)
+
+    @property
     def several(self) -> bool:
         """Whether trips of one level are counted by several sizes."""
         return len({s.level for s in self.sizes}) < len(self.sizes)
@@ -156,11 +162,11 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     model, period = _compiled(analysis, 0), analysis.period
     parts = partings(model.agents)
     require_one_size(model.agents, parts)
-    least = residue or 0
-    if analysis.levels > 1 and not least and not meets_each_time(analysis):
+    least, (outer, inner) = residue or 0, analysis.fewest
+    if analysis.levels > 1 and not least and (inner or not meets_each_time(analysis)):
         least = 1 if residue is None else period
     counting = Counting(
-        (0, False),
+        (outer, False),
         (least, False) if analysis.levels > 1 else UNUSED,
         (1, 1 if residue is None else period),
         4 * period,
