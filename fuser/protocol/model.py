@@ -371,6 +371,12 @@ def is_foldable(loop: LoopRange, level: int, period: int) -> bool:
     return _shifts(loop.extent, level, period)
 
 
+def grows(loop: LoopRange, level: int, period: int) -> bool:
+    """Whether a loop ends later and later as the count becomes larger, be it in rounds."""
+    many = 64 * period
+    return _bound(loop.extent, 2 * many, level) > _bound(loop.extent, many, level)
+
+
 def starts_at(loop: LoopRange, level: int, n: int) -> int:
     """Return the first trip of a loop where there are `n` trips."""
     return _bound(loop.start, n, level)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import lcm
+from math import gcd, lcm
 
 from fuser.core.expr import BinOp, Const, Expr, Var, children, substitute, variables
 from fuser.core.simplify import Facts, simplify
 from fuser.kir.core import Kernel, SizeParam
+from fuser.kir.stmts import For
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.rings import Place, places
 
@@ -50,9 +51,9 @@ def trip_sizes(kernel: Kernel, trip_loops: set[int]) -> tuple[TripSize, ...]:
     for place, level in _loops(kernel, trip_loops):
         for e in _bounds(place):
             for name in variables(e) & least.keys():
-                key = name, level
+                key, tile = (name, level), lcm(*_divisors(e, name))
                 bounds.setdefault(key, []).append(e)
-                tiles[key] = lcm(tiles.get(key, 1), *_divisors(e, name))
+                tiles[key] = lcm(tiles.get(key, 1), tile // gcd(tile, _round(place)))
     levels = [level for _, level in tiles]
     several = len(set(levels)) < len(levels)
     if (several and any(levels)) or len({name for name, _ in tiles}) < len(tiles):
@@ -102,9 +103,12 @@ def _loops(kernel: Kernel, trip_loops: set[int]) -> Iterator[tuple[Place, int]]:
             yield place, sum(id(loop) in trip_loops for loop in place.loops)
 
 
-def _bounds(place: Place) -> tuple[Expr, ...]:
-    from fuser.kir.stmts import For
+def _round(place: Place) -> int:
+    """Return by what an unrolled loop divides its trips, besides what divides its size."""
+    return place.stmt.unroll.factor if isinstance(place.stmt, For) else 1
 
+
+def _bounds(place: Place) -> tuple[Expr, ...]:
     loop = place.stmt
     assert isinstance(loop, For)
     return place.expr(loop.start), place.expr(loop.extent)
