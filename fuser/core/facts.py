@@ -87,6 +87,10 @@ class Facts:
             return self
         return Facts(self.ranges, self.multiples, self.bounds + extra, self.signed)
 
+    def least(self, name: str) -> int:
+        """Return the smallest value of a size; 0 for what may be negative."""
+        return 0 if name in self.signed else self.multiples.get(name, 1)
+
     def is_signed(self, e: Expr) -> bool:
         """Whether `e` mentions a variable that may be negative."""
         return bool(self.signed) and not self.signed.isdisjoint(variables(e))

@@ -18,7 +18,7 @@ class Unroll:
     kind
         ``"auto"`` leaves the choice to the generator: full for short constant trips, else rolled.
     factor
-        Copies, for ``"partial"``.
+        Copies, for ``"partial"``; of the rolled loops made of it, trips in a round.
     origin
         The user's axis that it was asked for, as errors name it; empty: the generator's own choice.
         What the user asks for is expanded by the generator, the rest by the compiler.

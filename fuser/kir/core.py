@@ -67,9 +67,16 @@ class ScalarParam:
 
 @dataclass(frozen=True, slots=True)
 class SizeParam:
-    """An integer size or stride, passed by value in the kernel's index type."""
+    """An integer size or stride, passed by value in the kernel's index type.
+
+    Attributes
+    ----------
+    least
+        Its smallest value, on which the kernel may rely; 0 where nothing is known.
+    """
 
     name: str
+    least: int = 0
 
 
 Param: TypeAlias = TensorParam | ScalarParam | SizeParam | TensorMapParam

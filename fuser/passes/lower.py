@@ -137,17 +137,7 @@ class NestLowering:
             )
             return self.body(loop.body, bound)
         if loop.parallel is ParallelType.tma:
-            tensors = sorted(t.tensor for _, t in walk(loop.body) if isinstance(t, Compute))
-            schedules = self.state.nest.schedule.tensors
-            if all(schedules[name].load.is_async_proxy for name in tensors):
-                raise ScheduleError(
-                    f"{', '.join(tensors)}: stored by the copy engine inside of consumer groups; "
-                    "needed a ring without groups, or an output that threads store"
-                )
-            raise ScheduleError(
-                f"{', '.join(tensors)}: an axis is bound to tma, and the tensor is not copied by "
-                "LoadStoreOpType.tma or bulk; bind it to threads"
-            )
+            raise self.left_to_threads(loop)
         stmts = self.body(loop.body, inner)
         if not stmts:  # the end of a reduction that no threads share
             return ()
@@ -161,6 +151,26 @@ class NestLowering:
             unroll = replace(unroll, kind="full")
         made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
         return (unrolled(made, frozenset(self.state.register_rings)),)
+
+    def left_to_threads(self, loop: Loop) -> ScheduleError:
+        """Return why threads would have to run a loop over the elements of a box."""
+        tensors = sorted(t.tensor for _, t in walk(loop.body) if isinstance(t, Compute))
+        found = [self.state.nest.schedule.tensors[name] for name in tensors]
+        why = (
+            "an axis is bound to tma, and the tensor is not copied by LoadStoreOpType.tma or bulk; "
+            "bind it to threads"
+        )
+        if all(ts.is_stored for ts in found):
+            why = (
+                "stored by the copy engine inside of consumer groups; needed a ring without "
+                "groups, or an output that threads store"
+            )
+        elif all(ts.load.is_async_proxy for ts in found):
+            why = (
+                "loaded by the copy engine inside the loop of a ring, and no part of that; needed "
+                "the ring's circular_buffer for it too, or LoadStoreOpType.set"
+            )
+        return ScheduleError(f"{', '.join(tensors)}: {why}")
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
         """Declare the registers or the shared array of a tensor."""
@@ -286,4 +296,7 @@ def with_params(kernel: Kernel, state: Lowering) -> Kernel:
     used = [*(p.numel for p in tensors), *(e for m in maps for e in (*m.dims, *m.strides_bytes))]
     extents = frozenset[str]().union(*(variables(e) for e in used))
     sizes = sorted(indices | extents)
-    return replace(kernel, params=(*tensors, *maps, *values, *(SizeParam(s) for s in sizes)))
+    return replace(
+        kernel,
+        params=(*tensors, *maps, *values, *(SizeParam(s, nest.facts.least(s)) for s in sizes)),
+    )

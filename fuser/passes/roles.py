@@ -11,6 +11,9 @@ from fuser.kir.core import Stmt
 from fuser.kir.pipeline import registers_at_entry
 from fuser.kir.stmts import Role, Roles, SetMaxRegisters
 from fuser.nest.nodes import Group, Ring, WarpRoles
+from fuser.passes.guards import split_guard
+from fuser.passes.launch import BLOCK
+from fuser.passes.producers import whole_stages
 from fuser.passes.ring import WARP, WARP_GROUP, BodyLowering, RingLowering, producer_threads
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.schedule.circular import WarpSpecialized
@@ -29,9 +32,14 @@ def lower_roles(
     consumers, producers = state.threads(), producer_threads(kind)
     check_specialised(state, ring, kind, consumers)
     narrow = scope.facts.with_range(kind.on.value, state.launch.extents[kind.on])
-    producer = replace(scope, team=Team(Const(consumers), producers, Const(PRODUCER_BARRIER)))
+    producer = replace(
+        scope,
+        guard=split_guard(scope.guard, frozenset(k.value for k in BLOCK))[0],
+        team=Team(Const(consumers), producers, Const(PRODUCER_BARRIER)),
+    )
     consumer = replace(scope, facts=narrow, team=Team(ZERO, consumers, Const(CONSUMER_BARRIER)))
-    produce, consume = body(roles.producer, producer), body(roles.consumer, consumer)
+    filled = whole_stages(roles.producer, state.nest.schedule.tensors[roles.ring.name])
+    produce, consume = body(filled, producer), body(roles.consumer, consumer)
     if kind.num_registers is not None:
         fewer, more = kind.num_registers
         produce = (SetMaxRegisters(fewer, False), *produce)

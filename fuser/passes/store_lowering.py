@@ -112,14 +112,24 @@ class StoreLowering:
             if isinstance(node, Compute):
                 result += copy(node, scope)
             elif isinstance(node, Loop):
-                inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
                 self.check_axis(node)
-                body = self.copies(node.body, inner, copy)
+                body = self.copies(node.body, self.inside(node, scope), copy)
                 if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                     result += body
                 else:
                     result.append(For(node.var, node.extent, body, node.unroll))
         return tuple(result)
+
+    def inside(self, loop: Loop, scope: Scope) -> Scope:
+        """Return the scope of a loop over boxes; one over blocks deals them out."""
+        within = replace(scope, facts=scope.facts.with_range(loop.var, loop.extent))
+        if not loop.parallel.is_parallel:
+            return within
+        guard = self.state.launch.guard(loop, scope.facts)
+        hardware = scope.hardware | {loop.parallel}
+        if guard is None:
+            return replace(within, hardware=hardware)
+        return replace(scope, hardware=hardware, guard=all_of(scope.guard, guard))
 
     def check_axis(self, loop: Loop) -> None:
         """Raise `ScheduleError` where threads share the boxes out."""

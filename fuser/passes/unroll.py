@@ -131,9 +131,10 @@ class _Splitter:
                 "axis that no threads share"
             )
         trips, most = trip_count(loop, facts)
-        rolled = replace(loop.unroll, kind="rolled", factor=1)
+        rolled = replace(loop.unroll, kind="rolled")
         if most is not None and most < n:
-            return self.loop(replace(loop, unroll=rolled), loop.trip(), most)
+            alone = replace(loop, unroll=replace(rolled, factor=1))
+            return self.loop(alone, loop.trip(), most)
         rounds = simplify(trips // n, facts)
         name = unused(f"{loop.var}_round", self.taken)
         first = loop.start + Var(name) * n

@@ -162,7 +162,9 @@ class Compiler(Emitter):
         self.note("fills", array, stage)
         write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
-            self.open_writes.append(write)
+            here = array, self.samples(stage)  # one part of a stage, with stores between or not
+            if here not in [(other, self.samples(at)) for other, at, _ in self.open_writes]:
+                self.open_writes.append(write)
         else:
             self.act(Act("write", writes=(write,)))
         self.seen.add(key)

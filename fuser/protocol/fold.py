@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser.protocol.counts import UNUSED, Count, Known
-from fuser.protocol.model import Model, is_foldable, moves_along, starts_at
-from fuser.protocol.program import LoopRange, Program
+from fuser.protocol.errors import Unsupported
+from fuser.protocol.model import Model, grows, is_foldable, moves_along, starts_at
+from fuser.protocol.program import LoopRange, Program, indices
 from fuser.protocol.state import Agent, Content, Flight, Pending, State
 
 
@@ -39,6 +40,30 @@ class Folding:
             tuple(self._ahead(level, p, parts) for p, parts in zip(agents, self.parts, strict=True))
             for level in levels
         )
+        for level in levels:
+            if self.model.folds[level]:
+                self._require_forgettable(level)
+
+    def _require_forgettable(self, level: int) -> None:
+        """Raise `Unsupported` where states do not repeat from one trip to the next.
+
+        A round of an unrolled loop is several trips. How many are left when the loop is over then
+        depends on the count, which would be forgotten.
+        """
+        period = self.model.analysis.period
+        for program, pinned in zip(self.model.agents, self.pinned[level], strict=True):
+            for loop in (loop for loop in program.loops if loop.level == level):
+                if grows(loop, level, period) and not is_foldable(loop, level, period):
+                    raise Unsupported("its loops make several trips at a time, as unrolled ones do")
+            spans = [range(loop.enter, loop.exit) for loop in program.loops if loop.level == level]
+            for pc, instruction in enumerate(program.code):
+                if pinned[pc] or any(pc in span for span in spans):
+                    continue
+                if any(level in e.counts for e in indices(instruction)):
+                    raise Unsupported(
+                        "what it does behind its loops depends on how many trips they made, as of "
+                        "unrolled loops whose last round is not whole"
+                    )
 
     def _ahead(
         self, level: int, program: Program, parts: tuple[int, ...]

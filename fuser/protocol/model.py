@@ -74,6 +74,12 @@ class Analysis:
         object.__setattr__(self, "lost", lost)
 
     @property
+    def fewest(self) -> tuple[int, int]:
+        """The fewest trips of the outer and of the inner level that any size makes."""
+        of = [[s.fewest for s in self.sizes if s.level == level] for level in range(MOST_LEVELS)]
+        return min(of[0], default=0), min(of[1], default=0)
+
+    @property
     def several(self) -> bool:
         """Whether trips of one level are counted by several sizes."""
         return len({s.level for s in self.sizes}) < len(self.sizes)
@@ -160,11 +166,11 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     model, period = _compiled(analysis, 0), analysis.period
     parts = partings(model.agents)
     require_one_size(model.agents, parts)
-    least = residue or 0
-    if analysis.levels > 1 and not least and not meets_each_time(analysis):
+    least, (outer, inner) = residue or 0, analysis.fewest
+    if analysis.levels > 1 and not least and (inner or not meets_each_time(analysis)):
         least = 1 if residue is None else period
     counting = Counting(
-        (0, False),
+        (outer, False),
         (least, False) if analysis.levels > 1 else UNUSED,
         (1, 1 if residue is None else period),
         4 * period,
@@ -367,6 +373,12 @@ def is_foldable(loop: LoopRange, level: int, period: int) -> bool:
     if _bound(loop.extent, 3 * period, level) <= 2 * period:
         return False  # bounded
     return _shifts(loop.extent, level, period)
+
+
+def grows(loop: LoopRange, level: int, period: int) -> bool:
+    """Whether a loop ends later and later as the count becomes larger, be it in rounds."""
+    many = 64 * period
+    return _bound(loop.extent, 2 * many, level) > _bound(loop.extent, many, level)
 
 
 def starts_at(loop: LoopRange, level: int, n: int) -> int:

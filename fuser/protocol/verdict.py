@@ -119,20 +119,22 @@ def _cases(analysis: Analysis) -> Iterator[Model]:
     """Yield models that together have every trip count."""
     for residue in residues_of(analysis):
         yield open_model(analysis, residue)
-    if analysis.levels > 1 and not meets_each_time(analysis):
-        for outer in range(FEW_OUTER_TRIPS):
+    first, inner = analysis.fewest
+    if analysis.levels > 1 and not inner and not meets_each_time(analysis):
+        for outer in range(first, FEW_OUTER_TRIPS):
             yield exact_model(analysis, (outer, 0))
 
 
 def few_trips(analysis: Analysis) -> Iterator[tuple[int, ...]]:
-    """Yield small trip counts for every level, fewest first."""
+    """Yield small trip counts for every level, fewest first: those that the sizes may make."""
     if not analysis.sizes:
         yield (0,) * max(1, analysis.levels)
         return
     most = FEW_TRIPS if analysis.levels < 2 else FEW_OUTER_TRIPS
-    ranges = [range(most + 1)] * (analysis.levels - 1)
-    widest = max(FEW_TRIPS, analysis.period + 1)
-    yield from sorted(product(*ranges, range(widest + 1)), key=sum)
+    ends = [most] * (analysis.levels - 1) + [max(FEW_TRIPS, analysis.period + 1)]
+    first = (*analysis.fewest, *[0] * len(ends))
+    ranges = [range(few, end + 1) for few, end in zip(first, ends, strict=False)]
+    yield from sorted(product(*ranges), key=sum)
 
 
 def explore_few(

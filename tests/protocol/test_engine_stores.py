@@ -6,8 +6,9 @@ from dataclasses import replace
 import engine_stores as made
 import numpy as np
 import pytest
+from manual_schedules import run_checked
 
-from fuser import FusionDefinition, LoadStoreOpType
+from fuser import FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
 from fuser.api.execute import bind, program_of
 from fuser.core.errors import FallbackWarning, ProtocolError
 from fuser.core.expr import Var, less
@@ -33,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::fuser.core.errors.FallbackWarning"),
 ]
 
-L = LoadStoreOpType
+L, P = LoadStoreOpType, ParallelType
 TILE = made.TILE
 SIZES = [1, 100, TILE, TILE + 4, 3 * TILE, 5 * TILE - 1, 8 * TILE]
 BARRIER = Pipelined(war="barrier")
@@ -112,6 +113,35 @@ def test_threads_read_the_stage_that_is_stored_out_of(kind, n):
     for y, z in runs(made.copy_and_map(kind), x):
         np.testing.assert_array_equal(y, x)
         np.testing.assert_array_equal(z, x.astype("f8") * 2)
+
+
+@pytest.mark.parametrize("wider", [False, True])
+@pytest.mark.parametrize(
+    ("n", "whole"), [(96, False), (92, False), (90, False), (96, True), (92, True)]
+)
+@pytest.mark.parametrize("load", [L.tma, L.bulk], ids=lambda load: load.name)
+def test_boxes_dealt_out_to_blocks(load, n, whole, wider):
+    """Each block stores its own box; all have the `whole` tile, or their part; some have none."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[n if whole else -1], contiguity=True)
+        y = x + 1.0
+        fd.add_output(y)
+        if wider:
+            z = fd.define_tensor(shape=[-1], contiguity=True) * 2.0
+            fd.add_output(z)
+            z.axis(0).parallelize(P.grid_x)
+    tile = y.cache_before(load)
+    tile.set_memory_type(MemoryType.shared)
+    for t in (y, tile):
+        t.split(0, 32)
+    for t in (y,) if whole else (y, tile):
+        t.axis(0).parallelize(P.grid_x)
+    y.axis(1).parallelize(P.tma)
+    tile.axis(1).parallelize(P.block_x)
+    values = [numbers(n)] * (1 + wider)
+    outputs = fd.manual_execute(values, backend="interpret"), run_checked(fd, values, 0)
+    for got, *_ in outputs:
+        np.testing.assert_array_equal(got, values[0] + 1)
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -402,3 +402,24 @@ def test_a_box_that_skips_elements():
         "x_cache: dimension 0 of x is a0 + a1 * 64 inside the box; needed one tma axis that moves "
         "it element by element"
     )
+
+
+@pytest.mark.parametrize("load", [L.tma, L.bulk])
+def test_what_is_loaded_is_never_said_to_be_stored(load):
+    """A plain tile beside a ring in one loop."""
+    with FusionDefinition() as fd:
+        x, z = (fd.define_tensor(shape=[-1], contiguity=True) for _ in range(2))
+        y = x - z
+        fd.add_output(y)
+    plain, ring = staged(x, load), staged(z, load)
+    for t in (plain, ring, y):
+        t.split(0, 64)
+    y.axis(1).parallelize(P.block_x)
+    for t in (plain, ring):
+        t.axis(1).parallelize(P.tma)
+        t.inline_at(y, 1)
+    ring.circular_buffer(2)
+    assert refusal(run, fd, VECTOR, VECTOR) == (
+        "x_cache: loaded by the copy engine inside the loop of a ring, and no part of that; needed "
+        "the ring's circular_buffer for it too, or LoadStoreOpType.set"
+    )
