@@ -16,6 +16,7 @@ from fuser.fusion.attrs import PadAttrs, ReduceAttrs, SliceAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import canonical
 from fuser.fusion.views import operand_access
+from fuser.schedule.cluster import keeps_results
 from fuser.schedule.domain import IterDomain, LoopDomain
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
@@ -184,7 +185,8 @@ def parallelize_like(
 ) -> None:
     """Bind the first `axes` loop axes of `targets` as those of `ref`, where extents agree.
 
-    Unroll directives of its serial axes are copied with the bindings.
+    Unroll directives of its serial axes are copied with the bindings. A reduction is not left to
+    the blocks of a cluster, which would combine no results: each of them reduces all of it.
 
     rewrite::
 
@@ -199,6 +201,8 @@ def parallelize_like(
         for j, axis in _pairs(ts.domain.loop, like):
             wanted = axis.parallel
             if kinds is not None and wanted not in kinds:
+                continue
+            if not keeps_results(ts.domain.loop[j], wanted):
                 continue
             taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
             if not (taken and wanted.is_parallel):

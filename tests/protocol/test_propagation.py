@@ -138,3 +138,26 @@ def test_what_a_second_reader_of_a_slice_misses():
     with pytest.raises(ScheduleError, match="x_cache: only the elements that y reads are") as e:
         fd.manual_execute([np.ones(9, np.float32)], backend="interpret")
     assert "schedule it over its own dimensions" in str(e.value)
+
+
+# ---- clusters ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["parallelize_like", "bounded_transform_backward"])
+@pytest.mark.parametrize("kinds", [(P.cluster_x, P.block_x), (P.cluster_y, P.serial)])
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_every_block_of_a_cluster_has_the_whole_reduction(how, kinds, op, rng):
+    """Blocks of a cluster combine no results: the reduction's axis is not bound to them."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[384], contiguity=True)
+        y = fd.ops.add(x, getattr(fd.ops, op)(x, [0], keepdim=True))
+        fd.add_output(y)
+    y.split(0, 128)
+    for axis, kind in zip(y.loop_axes, kinds, strict=True):
+        axis.parallelize(kind)
+    if how == "parallelize_like":
+        fd.sched.transform_like(y)
+        fd.sched.parallelize_like(y)
+    else:
+        fd.sched.bounded_transform_backward(y, propagate_parallel_type=True)
+    check(fd, rng.permutation(384).astype(np.float32))
