@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fuser.api.pipeline import Build, build_program, hand_over, output_buffer, segment_layouts
+from fuser.api.pipeline import (
+    Build,
+    build_program,
+    hand_over,
+    is_empty,
+    output_buffer,
+    segment_layouts,
+)
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr
@@ -46,7 +53,7 @@ def build_manual(
     ScheduleError
         The schedule has no kernel; the location is that of the last directive on the tensor.
     """
-    if any(size == 0 for _, size in cls.fixed):
+    if any(size == 0 for _, size in cls.fixed) or is_empty(fusion, NO_FACTS):
         return build_program(fusion, cls, sizes, name, observers, default_unroll)
     try:
         renamed = size_substitution(fusion, {})
