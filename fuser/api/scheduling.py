@@ -163,6 +163,9 @@ class Scheduling:
         ts.swizzle = None if swizzle == "none" else TileSwizzle(swizzle, itemsize)
 
     def _adopted(self, name: str) -> Self:
+        directed = self.fd.hand.directed
+        if self.name in directed:  # the line of the directive that made the new tensor
+            directed[name] = directed[self.name]
         return cast("Self", self.fd.adopt(name))
 
     # ---- new tensors -----------------------------------------------------------------------
