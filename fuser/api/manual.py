@@ -24,7 +24,7 @@ from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import Kernel
 from fuser.kir.program import Program
 from fuser.nest.build import materialised_operands
-from fuser.passes.capacity import check_shared
+from fuser.passes.capacity import check_local, check_shared
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
 from fuser.passes.reach import largest_position
@@ -91,6 +91,7 @@ def _build(
     )  # fmt: skip
     check_block(kernel, schedule)
     check_shared(kernel, schedule)
+    check_local(kernel)
     buffers = [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
     last, outputs = hand_over(build, hand.graph, part.stores, name)
     inputs = tuple(v.name for v in part.graph.inputs)
