@@ -88,8 +88,10 @@ def _at_least_one(extent: Expr, facts: Facts) -> bool:
     match extent:
         case BinOp("/", a, b):
             return _at_least_one(simplify(a - b + 1, facts), facts)
-        case BinOp("*", a, b):
+        case BinOp("*" | "min", a, b):
             return _at_least_one(a, facts) and _at_least_one(b, facts)
+        case BinOp("max", a, b):
+            return _at_least_one(a, facts) or _at_least_one(b, facts)
         case _:
             return False
 
