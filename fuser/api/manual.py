@@ -6,17 +6,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fuser.api.pipeline import Build, build_program, hand_over, output_buffer, segment_layouts
+from fuser.api.pipeline import (
+    Build,
+    build_program,
+    hand_over,
+    is_empty,
+    output_buffer,
+    segment_layouts,
+)
 from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr
+from fuser.core.location import SourceLocation
 from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import Kernel
 from fuser.kir.program import Program
 from fuser.nest.build import materialised_operands
-from fuser.passes.capacity import check_shared
+from fuser.passes.capacity import check_local, check_shared
 from fuser.passes.manager import Observer
 from fuser.passes.pipeline import lower
 from fuser.passes.reach import largest_position
@@ -44,15 +52,16 @@ def build_manual(
     Raises
     ------
     ScheduleError
-        The schedule has no kernel; the location is that of the last directive on the tensor.
+        The schedule has no kernel; the location is that of the last directive on the tensor, or
+        where it was defined.
     """
-    if any(size == 0 for _, size in cls.fixed):
+    if any(size == 0 for _, size in cls.fixed) or is_empty(fusion, NO_FACTS):
         return build_program(fusion, cls, sizes, name, observers, default_unroll)
     try:
         renamed = size_substitution(fusion, {})
         return _build(hand, cls, sizes, renamed, name, observers, default_unroll)
     except ScheduleError as error:
-        where = hand.directed.get(_subject(str(error), hand) or "")
+        where = _line_of(str(error), hand)
         if error.location is not None or where is None:
             raise
         raise ScheduleError(str(error), where) from None
@@ -82,20 +91,23 @@ def _build(
     )  # fmt: skip
     check_block(kernel, schedule)
     check_shared(kernel, schedule)
+    check_local(kernel)
     buffers = [output_buffer(part.graph, o.value, build.facts) for o in part.graph.outputs]
     last, outputs = hand_over(build, hand.graph, part.stores, name)
     inputs = tuple(v.name for v in part.graph.inputs)
     return Program(name, inputs, (*buffers, *temporaries), (kernel, *last), outputs)
 
 
-def _subject(message: str, hand: HandSchedule) -> str | None:
-    """Return the first tensor in the text of an error that a directive named."""
+def _line_of(message: str, hand: HandSchedule) -> SourceLocation | None:
+    """Return the line of the first tensor in the text of an error that a directive is about.
+
+    Without any it is that of the definition of the first tensor.
+    """
     words: list[str] = re.findall(r"\w+", message)
-    for word in words:
-        for name in (word, word.removesuffix("_acc"), word.removesuffix("_out")):
-            if name in hand.directed:
-                return name
-    return None
+    names = [n for w in words for n in (w, w.removesuffix("_acc"), w.removesuffix("_out"))]
+    defined = (hand.graph.value(name).location for name in names if name in hand.graph)
+    directed = (hand.directed.get(name) for name in names)
+    return next((line for line in (*directed, *defined) if line is not None), None)
 
 
 def place_undirected(hand: HandSchedule, complete: Complete) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, cast
 
 from fuser.api.call import Call
-from fuser.api.directive import directive, record, require_tensor
+from fuser.api.directive import check_kind, directive, record, require_tensor
 from fuser.api.owner import Owner
 from fuser.api.scheduling import Scheduling
 from fuser.core.errors import ScheduleError
 from fuser.core.location import caller_location
-from fuser.schedule.arguments import integer
+from fuser.schedule.arguments import flag, integer, items
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
@@ -59,9 +59,11 @@ class Sched:
         pos
             Only what the first `pos` loop axes come from; -1 means all.
         """
-        with _directive(self.definition, "bounded_transform_backward", (from_tv,), to) as hand:
+        here, last = "bounded_transform_backward", _tensors(to, "bounded_transform_backward")
+        with _directive(self.definition, here, (from_tv,), last) as hand:
+            flag(propagate_parallel_type, f"{here}: propagate_parallel_type")
             producers = hand.graph.ancestors((from_tv.name,))
-            bounds = {tv.name for tv in to}
+            bounds = {tv.name for tv in last}
             if bounds - producers:
                 raise ScheduleError(
                     f"bounded_transform_backward: {', '.join(sorted(bounds - producers))} in `to`; "
@@ -84,8 +86,9 @@ class Sched:
 
             ref: for b: for t      t: for i: for j   ->   t: for b: for t
         """
-        with _directive(self.definition, "transform_like", (ref,), selected_tensors) as hand:
-            transform_like(hand, ref.name, _targets(hand, selected_tensors))
+        selected = _tensors(selected_tensors, "transform_like")
+        with _directive(self.definition, "transform_like", (ref,), selected) as hand:
+            transform_like(hand, ref.name, _targets(hand, selected))
 
     @recorded
     def parallelize_like(
@@ -101,16 +104,20 @@ class Sched:
 
             ref: for b (grid_x)      t: for b   ->   t: for b (grid_x)
         """
-        with _directive(self.definition, "parallelize_like", (ref,), selected_tensors) as hand:
-            kinds = frozenset(selected_parallel_types) or None
+        here, selected = "parallelize_like", _tensors(selected_tensors, "parallelize_like")
+        with _directive(self.definition, here, (ref,), selected) as hand:
+            for kind in (kinds := items(selected_parallel_types, here, "parallel types")):
+                check_kind(here, kind, ParallelType)
+            chosen = cast("frozenset[ParallelType]", frozenset(kinds)) or None
             axes = _axes(hand, ref.name, pos)
-            parallelize_like(hand, ref.name, _targets(hand, selected_tensors), axes, kinds)
+            parallelize_like(hand, ref.name, _targets(hand, selected), axes, chosen)
 
     @recorded
     def inline_most(self, selected_tensors: Sequence[Scheduling] = ()) -> None:
         """Compute every producer at the innermost position that its consumers allow."""
-        with _directive(self.definition, "inline_most", (), selected_tensors) as hand:
-            _inline(hand, _targets(hand, selected_tensors), None)
+        selected = _tensors(selected_tensors, "inline_most")
+        with _directive(self.definition, "inline_most", (), selected) as hand:
+            _inline(hand, _targets(hand, selected), None)
 
     @recorded
     def inline_at(
@@ -127,9 +134,11 @@ class Sched:
         best_effort
             Use a smaller position where `pos` is not possible, instead of raising.
         """
-        with _directive(self.definition, "inline_at", (ref,), selected_tensors) as hand:
+        selected = _tensors(selected_tensors, "inline_at")
+        with _directive(self.definition, "inline_at", (ref,), selected) as hand:
+            flag(best_effort, "inline_at: best_effort")
             axes = _axes(hand, ref.name, pos)
-            targets = _targets(hand, selected_tensors)
+            targets = _targets(hand, selected)
             _inline(hand, targets, axes, exact=not best_effort)
 
     def warp_specialize(
@@ -153,7 +162,10 @@ class Sched:
         stage_slice_position, ping_pong
             Consumer groups and their order; see `WarpSpecialized`.
         """
-        require_tensor(tv, "warp_specialize", caller_location())
+        if not isinstance(cast("object", tv), Scheduling):
+            raise ScheduleError(
+                f"warp_specialize: got {tv!r}; a tensor is needed", caller_location()
+            )
         kind = WarpSpecialized(parallel_type, num_registers, stage_slice_position, ping_pong)
         tv.circular_buffer(number_of_stages, prefetch_distance, kind)
 
@@ -162,12 +174,18 @@ def _directive(
     definition: Owner, what: str, about: tuple[Scheduling, ...], others: Sequence[Scheduling]
 ) -> directive:
     """Return what guards a directive about one tensor, or none, and some others."""
-    here, given = caller_location(), cast("object", others)
+    here = caller_location()
     for tv in about:
         require_tensor(tv, what, here)
-    if isinstance(given, Scheduling) or not isinstance(given, Iterable):
-        raise ScheduleError(f"{what}: got {others!r}; a list of tensors is needed", here)
     return directive(definition, about[0].name if about else "", what, *about, *others)
+
+
+def _tensors(given: Sequence[Scheduling], what: str) -> tuple[Scheduling, ...]:
+    """Return the tensors of a list; what else is in it, `directive` tells."""
+    try:
+        return cast("tuple[Scheduling, ...]", items(given, what, "tensors"))
+    except ScheduleError as error:
+        raise ScheduleError(str(error), caller_location()) from None
 
 
 def _targets(hand: HandSchedule, selected: Sequence[Scheduling]) -> tuple[str, ...]:

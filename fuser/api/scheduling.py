@@ -11,7 +11,7 @@ from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
 from fuser.schedule import stage
-from fuser.schedule.arguments import integer, integers, moves
+from fuser.schedule.arguments import flag, integer, integers, moves
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType
@@ -63,8 +63,7 @@ class Scheduling:
             inner_split=False:   for o in [0, factor): for i in [0, ceil(n / factor))
         """
         by = Const(integer(factor, f"split: axis {axis} by"))
-        if type(inner_split) is not bool:
-            raise ScheduleError(f"split: inner_split {inner_split!r}; True or False is needed")
+        flag(inner_split, "split: inner_split")
         self._transform(lambda d: d.split(axis, by, inner_split), "split")
 
     @on_tensor
@@ -156,6 +155,7 @@ class Scheduling:
 
             tile[row][piece]   --128B-->   tile[row][piece ^ (row % 8)]
         """
+        check_kind("set_swizzle", swizzle, str)
         ts, hand = self.fd.hand.entry(self.name), self.fd.hand
         if ts.load is not LoadStoreOpType.tma or hand.is_output(self.name):
             raise ScheduleError("set_swizzle: needed a tile that LoadStoreOpType.tma loads")
@@ -163,6 +163,9 @@ class Scheduling:
         ts.swizzle = None if swizzle == "none" else TileSwizzle(swizzle, itemsize)
 
     def _adopted(self, name: str) -> Self:
+        directed = self.fd.hand.directed
+        if self.name in directed:  # the line of the directive that made the new tensor
+            directed[name] = directed[self.name]
         return cast("Self", self.fd.adopt(name))
 
     # ---- new tensors -----------------------------------------------------------------------

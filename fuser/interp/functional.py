@@ -94,7 +94,7 @@ def run_kernel(
     *,
     check_index: bool = False,
 ) -> None:
-    """Run one kernel on `arrays` (inputs and outputs by parameter name).
+    """Run one kernel, if it has any threads, on `arrays` (inputs and outputs by parameter name).
 
     Parameters
     ----------
@@ -102,6 +102,8 @@ def run_kernel(
         Check every index expression of an ``i32`` kernel against overflow (slower).
     """
     launch = bind(kernel, env, arrays, scalars or {})
+    if launch.is_empty:
+        return
     per_chunk = _blocks_per_chunk(launch)
     with np.errstate(all="ignore"):
         for first in range(0, launch.blocks, per_chunk):

@@ -58,6 +58,11 @@ class Launch:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no thread to run."""
+        return self.blocks * self.threads == 0
+
+    @property
     def cluster_size(self) -> int:
         """Blocks of a cluster."""
         return self.kernel.cluster_size

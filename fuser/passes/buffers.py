@@ -140,6 +140,11 @@ def producer_root(
         env = {f"r{i}": e for i, e in enumerate(reader_root)}
         if tuple(simplify(substitute(c, env), facts) for c in ts.coords) == coords:
             return reader_root
+    if not ts.whole:
+        raise ScheduleError(
+            f"{tensor}: only the elements that {ts.root_of} reads are computed, and {reader_label} "
+            f"reads element ({', '.join(map(repr, coords))}); schedule it over its own dimensions"
+        )
     if not all(isinstance(c, Var | Const) for c in ts.coords):
         raise ScheduleError(
             f"{tensor}: is computed in the loops of {ts.root_of} and read by {reader_label} at "

@@ -1,16 +1,23 @@
-"""Whether the stages of all rings, and what else is shared, fit into a block's shared memory."""
+"""Whether a kernel's arrays fit: shared ones into those of a block, local ones of a thread.
+
+Shared are the stages of all rings, and what else is in shared memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fuser.core.errors import ScheduleError
-from fuser.kir.core import Kernel
+from fuser.kir.core import Kernel, walk_stmts
+from fuser.kir.stmts import DeclareRegisters
 from fuser.kir.verify import shared_bytes_available
 from fuser.schedule.circular import CircularBuffer
 from fuser.schedule.schedule import Schedule
 
 BARRIER_BYTES = 8
+
+LOCAL_BYTES = 512 * 1024
+"""Local memory of a thread, where registers are that have no place: what CUDA gives it."""
 
 
 def check_shared(kernel: Kernel, schedule: Schedule) -> None:
@@ -33,6 +40,20 @@ def check_shared(kernel: Kernel, schedule: Schedule) -> None:
         f"{', '.join(names)}: circular-buffered with {stages} stages of {stage} bytes, in "
         f"all {text}, where {advice}"
     )
+
+
+def check_local(kernel: Kernel) -> None:
+    """Raise `ScheduleError` for an array of registers that not even local memory holds."""
+    for stmt in walk_stmts(kernel.body):
+        if not isinstance(stmt, DeclareRegisters):
+            continue
+        nbytes = stmt.size * stmt.dtype.nbytes
+        if nbytes > LOCAL_BYTES:
+            raise ScheduleError(
+                f"{stmt.name}: {stmt.size} x {stmt.dtype.short} in the registers of each thread, "
+                f"{nbytes} bytes; {LOCAL_BYTES} are available: needed fewer iterations right of "
+                "the compute-at position, or some of them bound to threads"
+            )
 
 
 def rings_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser.core.expr import ONE, Const, Expr, Var, less, maximum
-from fuser.core.simplify import Facts, prove_equal, simplify
-from fuser.nest.nodes import Loop, LoopNest, walk
+from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, less, maximum
+from fuser.core.simplify import Facts, prove_equal, prove_less, simplify
+from fuser.nest.nodes import Compute, Loop, LoopNest, walk
 from fuser.schedule.kinds import ParallelType
 
 GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -57,9 +57,16 @@ def loop_index(loop: Loop) -> Expr:
 
 
 def launch_extents(nest: LoopNest) -> LaunchExtents:
-    """Return the largest extent bound to each hardware axis."""
+    """Return the largest extent bound to each hardware axis.
+
+    An extent of 0 is a launch of nothing. So it is at least 1, unless all outputs are stored in
+    loops of that axis: then none of them has an element.
+    """
     found: dict[ParallelType, Expr] = {}
-    for _, node in walk(nest.body):
+    stored = {o.value: frozenset(CLUSTER + GRID + BLOCK) for o in nest.graph.outputs}
+    for path, node in walk(nest.body):
+        if isinstance(node, Compute) and node.tensor in stored:
+            stored[node.tensor] &= {loop.parallel for loop in path}
         if isinstance(node, Loop) and node.parallel.is_parallel:
             extent = simplify(node.extent, nest.facts)
             known = found.get(node.parallel)
@@ -67,7 +74,26 @@ def launch_extents(nest: LoopNest) -> LaunchExtents:
                 found[node.parallel] = extent
             else:
                 found[node.parallel] = simplify(maximum(known, extent), nest.facts)
+    for kind, extent in found.items():
+        all_inside = all(kind in loops for loops in stored.values())
+        if not (all_inside or _at_least_one(extent, nest.facts)):
+            found[kind] = maximum(extent, ONE)
     return LaunchExtents(found)
+
+
+def _at_least_one(extent: Expr, facts: Facts) -> bool:
+    """Whether an extent is provably no 0; that of a split is ``ceil(n / factor)``."""
+    if prove_less(ZERO, extent, facts):
+        return True
+    match extent:
+        case BinOp("/", a, b):
+            return _at_least_one(simplify(a - b + 1, facts), facts)
+        case BinOp("*" | "min", a, b):
+            return _at_least_one(a, facts) and _at_least_one(b, facts)
+        case BinOp("max", a, b):
+            return _at_least_one(a, facts) or _at_least_one(b, facts)
+        case _:
+            return False
 
 
 def padded_block(launch: LaunchExtents, extra: int) -> tuple[Expr, Expr, Expr]:

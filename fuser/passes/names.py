@@ -12,8 +12,9 @@ Divisions inside a loop whose variable they do not mention count as repeated, so
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import ClassVar
 
@@ -56,15 +57,14 @@ class NameIndices:
 
 
 def _name_body(body: tuple[Stmt, ...], scope: frozenset[str], names: _Names) -> tuple[Stmt, ...]:
-    lets: tuple[Stmt, ...] = ()
-    while (chosen := _choose((*lets, *body), scope)) is not None:
-        name = names.fresh()
+    here = _Body(scope)
+    for stmt in body:
+        here.add(stmt)
+    while (chosen := here.largest()) is not None:
         # Chosen from large to small: a later, smaller expression may be part of an earlier one.
-        lets, body = (
-            map_exprs(part, partial(_replace, old=chosen, new=name)) for part in (lets, body)
-        )
-        lets = (Let(name, chosen), *lets)
-        scope |= {name}
+        here.name(chosen, names.fresh())
+    body, lets = tuple(here.stmts[: len(body)]), tuple(reversed(here.stmts[len(body) :]))
+    scope = here.scope
     inner: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -100,22 +100,82 @@ def _rename_lets(body: tuple[Stmt, ...], new: dict[str, str]) -> tuple[Stmt, ...
     return tuple(result)
 
 
-def _choose(body: tuple[Stmt, ...], scope: frozenset[str]) -> Expr | None:
-    """Return the largest expression worth a name in this body, or None."""
-    seen: dict[Expr, int] = {}
-    for stmt in body:
-        inside: dict[Expr, int] = {}
-        for e, weight in _occurrences(stmt, scope):
-            inside[e] = inside.get(e, 0) + weight
-        own = set(_subexpressions(stmt_exprs(stmt)))
-        for e, weight in inside.items():
-            # Inside one nested body only: leave the name to that body, unless a loop repeats it.
-            here = weight if e in own or not stmt.bodies() else min(weight, 1)
-            if _repeated_by_loop(stmt, e):
-                here = 2
-            seen[e] = seen.get(e, 0) + here
-    worth = [e for e, weight in seen.items() if weight > 1]
-    return max(worth, key=lambda e: (_size(e), repr(e)), default=None)
+@dataclass(slots=True)
+class _Body:
+    """A body while its expressions get names; a name costs what the statements with it do.
+
+    Attributes
+    ----------
+    scope
+        Names that expressions may mention.
+    stmts
+        Its statements, then the names so far.
+    weights
+        Per statement how often each expression counts as used in it.
+    users, total
+        Per expression the statements that it is in, and its weight in all of them.
+    worth
+        Expressions of weights above 1, from small to large; of some the weight sank since.
+    """
+
+    scope: frozenset[str]
+    stmts: list[Stmt] = field(default_factory=list[Stmt])
+    weights: list[dict[Expr, int]] = field(default_factory=list[dict[Expr, int]])
+    users: dict[Expr, set[int]] = field(default_factory=dict[Expr, set[int]])
+    total: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    worth: list[Expr] = field(default_factory=list[Expr])
+
+    def add(self, stmt: Stmt) -> None:
+        """Append a statement."""
+        self.stmts.append(stmt)
+        self.weights.append({})
+        self._count(len(self.stmts) - 1)
+
+    def largest(self) -> Expr | None:
+        """Return the largest expression worth a name, or None."""
+        while self.worth:
+            e = self.worth.pop()
+            if self.total[e] > 1:
+                return e
+        return None
+
+    def name(self, e: Expr, name: str) -> None:
+        """Put a name in the place of an expression everywhere."""
+        self.scope |= {name}
+        for at in tuple(self.users[e]):
+            for part, weight in self.weights[at].items():
+                self.total[part] -= weight
+                self.users[part].discard(at)
+            (self.stmts[at],) = map_exprs((self.stmts[at],), partial(_replace, old=e, new=name))
+            self._count(at)
+        self.add(Let(name, e))
+
+    def _count(self, at: int) -> None:
+        self.weights[at] = weights = _weights(self.stmts[at], self.scope)
+        for e, weight in weights.items():
+            before = self.total.get(e, 0)
+            self.total[e] = before + weight
+            self.users.setdefault(e, set()).add(at)
+            if before <= 1 < before + weight:
+                insort(self.worth, e, key=_rank)
+
+
+def _weights(stmt: Stmt, scope: frozenset[str]) -> dict[Expr, int]:
+    """Return how often each expression counts as used in a statement."""
+    inside: dict[Expr, int] = {}
+    for e, weight in _occurrences(stmt, scope):
+        inside[e] = inside.get(e, 0) + weight
+    own = set(_subexpressions(stmt_exprs(stmt)))
+    for e, weight in inside.items():
+        # Inside one nested body only: leave the name to that body, unless a loop repeats it.
+        here = weight if e in own or not stmt.bodies() else min(weight, 1)
+        inside[e] = 2 if _repeated_by_loop(stmt, e) else here
+    return inside
+
+
+@lru_cache(maxsize=1 << 14)
+def _rank(e: Expr) -> tuple[int, str]:
+    return _size(e), repr(e)
 
 
 def _repeated_by_loop(stmt: Stmt, e: Expr) -> bool:

@@ -128,14 +128,14 @@ def _extents(expressions: tuple[Expr, ...], env: Mapping[str, int]) -> tuple[int
 
 
 def make_plan(program: Program, env: Mapping[str, int]) -> Plan:
-    """Evaluate every extent of `program`; a kernel whose grid has a zero extent is skipped."""
+    """Evaluate every extent of `program`; a kernel without blocks or threads is skipped."""
     launches: list[tuple[Dim3, Dim3] | None] = []
     for kernel in program.kernels:
         grid, block = (
             cast(Dim3, _extents(kernel.grid, env)),
             cast(Dim3, _extents(kernel.block, env)),
         )
-        launches.append(None if 0 in grid else (grid, block))
+        launches.append(None if 0 in grid or 0 in block else (grid, block))
     layouts = {buffer.name: layout_of(buffer, env) for buffer in program.buffers}
     maps = tuple(
         PlannedMap(map_argument(kernel, param), param, bind(param, env, 0))

@@ -16,11 +16,26 @@ def integer(given: object, what: str) -> int:
     return int(given)
 
 
+def flag(given: object, what: str) -> bool:
+    """Return a bool; `what` begins the error text."""
+    if not isinstance(given, bool):
+        raise ScheduleError(f"{what} {given!r}; True or False is needed")
+    return given
+
+
+def items(given: object, directive: str, of: str) -> tuple[object, ...]:
+    """Return the items of a sequence; `of` says what they are."""
+    if not isinstance(given, str | bytes | Mapping) and isinstance(given, Iterable):
+        try:
+            return tuple(cast("Iterable[object]", given))
+        except TypeError:  # some can only be iterated by their class: arrays of rank 0, tensors
+            pass
+    raise ScheduleError(f"{directive}: got {given!r}; a list of {of} is needed")
+
+
 def integers(given: object, directive: str) -> tuple[int, ...]:
     """Return the axes of a sequence."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise ScheduleError(f"{directive}: got {given!r}; a list of axes is needed")
-    return tuple(integer(axis, f"{directive}: axis") for axis in cast("Iterable[object]", given))
+    return tuple(integer(axis, f"{directive}: axis") for axis in items(given, directive, "axes"))
 
 
 def moves(given: object, directive: str) -> dict[int, int]:

@@ -82,6 +82,11 @@ class WarpSpecialized:
                 "None is needed",
                 caller_location(),
             )
+        if not _is_a(self.ping_pong, bool):
+            raise ScheduleError(
+                f"WarpSpecialized: ping_pong {self.ping_pong!r}; True or False is needed",
+                caller_location(),
+            )
         if self.ping_pong and self.stage_slice_position is None:
             raise ScheduleError(
                 "WarpSpecialized: ping_pong is an order of consumer groups; needed a "
@@ -101,7 +106,7 @@ class WarpSpecialized:
 
 
 def _require_one_of(option: str, given: object, known: tuple[str, str]) -> None:
-    if given not in known:
+    if not _is_a(given, str) or given not in known:
         raise ScheduleError(
             f"Pipelined: {option} {given!r}; needed {known[0]!r} or {known[1]!r}", caller_location()
         )

@@ -16,8 +16,13 @@ def check_cluster_axis(axis: IterDomain, at: int, kind: ParallelType) -> None:
             f"parallelize: axis {at} to {kind.name} has extent {axis.extent!r}; a constant from 1 "
             f"to {MAX_CLUSTER} is needed"
         )
-    if axis.reduction:
+    if not keeps_results(axis, kind):
         raise ScheduleError(
             f"parallelize: axis {at} to {kind.name} is a reduction; the blocks of a cluster do not "
             "combine results, reduce over threads or the grid"
         )
+
+
+def keeps_results(axis: IterDomain, kind: ParallelType) -> bool:
+    """Whether `kind` on an axis leaves no result in parts: blocks of a cluster combine none."""
+    return not (kind.is_cluster and axis.reduction)

@@ -18,6 +18,9 @@ from fuser.core.unroll import Unroll
 from fuser.schedule.arguments import integer
 from fuser.schedule.kinds import ParallelType
 
+MAX_COUNT = 2**31 - 1
+"""What indices of 32 bits can count to."""
+
 
 @dataclass(frozen=True, slots=True)
 class IterDomain:
@@ -125,7 +128,13 @@ class LoopDomain:
         outer = IterDomain(self._next(), outer_extent, old.reduction)
         inner = IterDomain(self._next() + 1, inner_extent, old.reduction)
         step = Split(old.id, outer.id, inner.id, inner_extent)
-        return self._with(step, (*self.loop[:at], outer, inner, *self.loop[at + 1 :]))
+        result = self._with(step, (*self.loop[:at], outer, inner, *self.loop[at + 1 :]))
+        if (count := result.count_past_end()) > MAX_COUNT:
+            raise ScheduleError(
+                f"split: axis {axis} by {factor} counts to {count} though its extent is "
+                f"{old.extent}; at most {MAX_COUNT} is possible"
+            )
+        return result
 
     def merge(self, outer: int, inner: int) -> LoopDomain:
         """Merge two loop axes into one at the position of `outer`.
@@ -281,6 +290,26 @@ class LoopDomain:
                     assert_never(step)
         return tuple(at[d.id] for d in self.root), all_of(TRUE, *guards.values())
 
+    def count_past_end(self) -> int:
+        """Return how far an index counts at least, where that is far past the end of its axis.
+
+        Guards compare it with the extent. An extent that the sizes decide counts as 1.
+        """
+        count = {d.id: _least(d.extent) for d in self.loop}
+        for step in reversed(self.transforms):
+            match step:
+                case Split(axis, outer, inner, factor):
+                    count[axis] = (count[outer] - 1) * _least(factor) + count[inner]
+                case Merge(outer, inner, axis, extent):
+                    count[outer] = -(-count[axis] // _least(extent))
+                    count[inner] = _least(extent)
+                case Swizzle(_, y, out):
+                    count[y] = count[out]
+                case _:
+                    assert_never(step)
+        past = (n for axis, n in count.items() if n > 2 * _least(self.extents[axis]))
+        return max(past, default=0)
+
     def _divides(self, step: Split, facts: Facts) -> bool:
         whole = self.extents[step.outer] * step.factor
         return prove_equal(whole, self.extents[step.axis], facts)
@@ -299,3 +328,7 @@ class LoopDomain:
                 case _:
                     assert_never(step)
         return tuple(at[d.id] for d in self.loop)
+
+
+def _least(extent: Expr) -> int:
+    return extent.value if isinstance(extent, Const) else 1

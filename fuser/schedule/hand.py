@@ -33,7 +33,7 @@ class HandSchedule:
     tensors
         Schedules of the tensors that a directive named.
     directed
-        Where the last directive on a tensor stands in the user's program.
+        Where the last directive on a tensor, or what made it, stands in the user's program.
     frozen
         It has been executed; directives come too late.
     """

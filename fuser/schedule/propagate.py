@@ -1,18 +1,22 @@
 """Giving tensors the transforms of a reference tensor.
 
 A tensor takes part when its coordinates are a function, without any condition, of the reference's
-root coordinates; the others are left as they are.
+root coordinates; the others are left as they are. So is an output unless that function meets each
+of its elements once: a slice misses some of them, a broadcast would store some again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from fuser.core.expr import TRUE, Expr
 from fuser.core.simplify import Facts, prove_equal, simplify
-from fuser.fusion.attrs import ReduceAttrs
-from fuser.fusion.graph import FusionGraph
+from fuser.fusion.attrs import PadAttrs, ReduceAttrs, SliceAttrs
+from fuser.fusion.graph import FusionGraph, Value
+from fuser.fusion.shapes import canonical
 from fuser.fusion.views import operand_access
+from fuser.schedule.cluster import keeps_results
 from fuser.schedule.domain import IterDomain, LoopDomain
 from fuser.schedule.hand import HandSchedule
 from fuser.schedule.kinds import ParallelType
@@ -21,6 +25,22 @@ from fuser.schedule.schedule import TensorSchedule, root_extents, root_vars
 
 Coords = tuple[Expr, ...]
 NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The element of a producer that an iteration of the reference needs.
+
+    Attributes
+    ----------
+    coords
+        Its coordinates, over ``r0, r1, ...``.
+    whole
+        Whether all iterations together need every element.
+    """
+
+    coords: Coords
+    whole: bool
 
 
 def transform_like(
@@ -50,9 +70,9 @@ def transform_like(
         like = _like(hand, source, ref, name, known, axes, bound)
         if like is not None:
             hand.entry(name)
-            domain, coords, root_of = like
             ts = hand.tensors[name]
-            ts.domain, ts.coords, ts.root_of, ts.allocation = domain, coords, root_of, None
+            ts.domain, ts.coords, ts.root_of, ts.whole = like
+            ts.allocation = None
 
 
 def _like(
@@ -60,12 +80,12 @@ def _like(
     source: TensorSchedule,
     ref: str,
     name: str,
-    known: Mapping[str, Coords],
+    known: Mapping[str, Need],
     axes: int | None,
     bound: bool,
-) -> tuple[LoopDomain, Coords, str | None] | None:
-    """Return (domain, coordinates, owner of the root) of a tensor scheduled like `ref`."""
-    value = hand.graph.value(name)
+) -> tuple[LoopDomain, Coords, str | None, bool] | None:
+    """Return (domain, coordinates, owner of the root, whole) of a tensor scheduled like `ref`."""
+    value, need = hand.graph.value(name), known.get(name)
     extents, reduced = root_extents(hand.graph, value)
     label = source.root_of or ref
     own = tuple(IterDomain(i, e, i in reduced) for i, e in enumerate(extents))
@@ -73,23 +93,30 @@ def _like(
     same = {d.id: i for i, d in enumerate(source.domain.root)}
     if _equal(extents, tuple(d.extent for d in source.domain.root)):
         domain = replay(source.domain, own, same, bound=bound, axes=axes)
-        aligned = known.get(name) == own_coords if name in known and not reduced else True
+        aligned = need is None or reduced or need.coords == own_coords
         if domain is not None and aligned:
-            return domain, own_coords, label
-    if name in known and not reduced:
+            return domain, own_coords, label, True
+    if need is not None and not reduced:
         root = tuple(_unbound(d) for d in source.domain.root)
+        if hand.is_output(name) and not (need.whole and _as_many(root, value)):
+            return None
         domain = replay(source.domain, root, {d.id: d.id for d in root}, bound=bound, axes=axes)
-        return None if domain is None else (domain, known[name], label)
-    if name in known and known[name] == root_vars(len(source.domain.root)):
+        return None if domain is None else (domain, need.coords, label, need.whole)
+    if need is not None and need == Need(root_vars(len(source.domain.root)), True):
         kept = [d.id for d in own if not d.reduction]
         ids = {d.id: k for d, k in zip(source.domain.root, kept, strict=True)}
         domain = replay(source.domain, own, ids, bound=bound, axes=axes)
-        return None if domain is None else (domain, own_coords, None)
+        return None if domain is None else (domain, own_coords, None, True)
     result = kept_part(source.domain)
     if not reduced and _equal(extents, tuple(d.extent for d in result.root)):
         domain = replay(result, own, {i: i for i in range(len(own))}, bound=bound, axes=axes)
-        return None if domain is None else (domain, own_coords, None)
+        return None if domain is None else (domain, own_coords, None, True)
     return None
+
+
+def _as_many(root: tuple[IterDomain, ...], value: Value) -> bool:
+    """Whether a tensor has as many elements as the root has points."""
+    return canonical([d.extent for d in root]) == canonical(value.shape)
 
 
 def _unbound(axis: IterDomain) -> IterDomain:
@@ -100,40 +127,50 @@ def _equal(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     return len(a) == len(b) and all(prove_equal(x, y, NO_FACTS) for x, y in zip(a, b, strict=True))
 
 
-def root_coordinates(hand: HandSchedule, ref: str) -> dict[str, Coords]:
-    """Return which element of each producer an iteration of `ref` needs, over ``r0, r1, ...``.
+def root_coordinates(hand: HandSchedule, ref: str) -> dict[str, Need]:
+    """Return which element of each producer an iteration of `ref` needs.
 
     Left out: producers that are read under a condition, at two places, or through a reduction.
     """
     graph, ts = hand.graph, hand.peek(ref)
-    found: dict[str, Coords | None] = {}
+    found: dict[str, Need | None] = {}
     start = graph.value(ref)
     coords = root_vars(len(ts.domain.root)) if isinstance(start.attrs, ReduceAttrs) else ts.coords
-    _operands(graph, ref, coords, found)
+    _operands(graph, ref, Need(coords, ts.whole), found)
     for value in reversed(graph.values):
-        at = found.get(value.name)
-        if at is None:
+        need = found.get(value.name)
+        if need is None:
             if value.name in found:
                 _forget(graph, value.name, found)
         elif not isinstance(value.attrs, ReduceAttrs):
-            _operands(graph, value.name, at, found)
-    return {name: at for name, at in found.items() if at is not None}
+            _operands(graph, value.name, need, found)
+    return {name: need for name, need in found.items() if need is not None}
 
 
-def _operands(
-    graph: FusionGraph, name: str, coords: Coords, found: dict[str, Coords | None]
-) -> None:
+def _operands(graph: FusionGraph, name: str, need: Need, found: dict[str, Need | None]) -> None:
     value = graph.value(name)
     for k, operand in enumerate(graph.operand_names(value)):
-        access = operand_access(graph, value, k, coords)
+        access = operand_access(graph, value, k, need.coords)
         at = tuple(simplify(c, NO_FACTS) for c in access.coords)
-        if access.guard != TRUE or found.get(operand, at) != at:
+        known = found.get(operand, Need(at, False))
+        if access.guard != TRUE or known is None or known.coords != at:
             found[operand] = None
         else:
-            found[operand] = at
+            every = need.whole and _reads_all(value, graph.value(operand))
+            found[operand] = Need(at, known.whole or every)
 
 
-def _forget(graph: FusionGraph, name: str, found: dict[str, Coords | None]) -> None:
+def _reads_all(value: Value, operand: Value) -> bool:
+    """Whether a tensor that reads an operand without any condition reads every element of it.
+
+    A slice reads different elements, and so does a pad, of negative widths here: as many as there
+    are only where no extent changes. Every other operation meets all of its operand.
+    """
+    cuts = isinstance(value.attrs, SliceAttrs | PadAttrs)
+    return not cuts or _equal(value.shape, operand.shape)
+
+
+def _forget(graph: FusionGraph, name: str, found: dict[str, Need | None]) -> None:
     """Whatever is read through a conditional or double access is left out too."""
     for operand in graph.operand_names(name):
         found[operand] = None
@@ -148,7 +185,8 @@ def parallelize_like(
 ) -> None:
     """Bind the first `axes` loop axes of `targets` as those of `ref`, where extents agree.
 
-    Unroll directives of its serial axes are copied with the bindings.
+    Unroll directives of its serial axes are copied with the bindings. A reduction is not left to
+    the blocks of a cluster, which would combine no results: each of them reduces all of it.
 
     rewrite::
 
@@ -163,6 +201,8 @@ def parallelize_like(
         for j, axis in _pairs(ts.domain.loop, like):
             wanted = axis.parallel
             if kinds is not None and wanted not in kinds:
+                continue
+            if not keeps_results(ts.domain.loop[j], wanted):
                 continue
             taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
             if not (taken and wanted.is_parallel):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from fuser.core.expr import Expr
+from fuser.schedule.cluster import keeps_results
 from fuser.schedule.domain import IterDomain, LoopDomain, Merge, Split, Swizzle, Transform
 from fuser.schedule.kinds import ParallelType
 
@@ -27,7 +28,7 @@ def replay(
         Root dimension of `source` -> root dimension of the result, of the same extent. Transforms
         of other dimensions are left out; other root dimensions become the innermost loops.
     bound
-        Also copy parallel types and unroll directives.
+        Also copy parallel types and unroll directives; a reduction is not left to a cluster.
     axes
         Replay only what the first `axes` loop axes need.
     """
@@ -46,7 +47,8 @@ def replay(
 
 
 def _directed(axis: IterDomain, like: IterDomain, bound: bool) -> IterDomain:
-    parallel = like.parallel if bound else ParallelType.serial
+    taken = bound and keeps_results(axis, like.parallel)
+    parallel = like.parallel if taken else ParallelType.serial
     return replace(axis, parallel=parallel, unroll=like.unroll if bound else axis.unroll)
 
 

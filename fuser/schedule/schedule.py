@@ -41,6 +41,8 @@ class TensorSchedule:
         How the copy engine permutes pieces of 16 bytes of the tile; None: it does not.
     root_of
         Tensor whose dimensions the root is; None: the tensor's own.
+    whole
+        Whether every element is computed; otherwise only what the tensor `root_of` reads.
     same_loops_as
         Tensor whose loops this one is computed in: several outputs of one kernel.
     circular
@@ -59,6 +61,7 @@ class TensorSchedule:
     allocation: tuple[int, ...] | None = None
     swizzle: TileSwizzle | None = None
     root_of: str | None = None
+    whole: bool = True
     same_loops_as: str | None = None
     circular: CircularBuffer | None = None
     staging: int = 0
