@@ -162,8 +162,9 @@ class Compiler(Emitter):
         self.note("fills", array, stage)
         write = array, stage, -1 - self.agent
         if isinstance(stmt, CpAsync):
-            here = array, self.samples(stage)  # one part of a stage, with stores between or not
-            if here not in [(other, self.samples(at)) for other, at, _ in self.open_writes]:
+            # One part of a stage, with stores between its copies or not.
+            here = array, self.samples(array, stage)
+            if here not in [(other, self.samples(other, at)) for other, at, _ in self.open_writes]:
                 self.open_writes.append(write)
         else:
             self.act(Act("write", writes=(write,)))
