@@ -165,11 +165,6 @@ class NestLowering:
                 "stored by the copy engine inside of consumer groups; needed a ring without "
                 "groups, or an output that threads store"
             )
-        elif all(ts.load.is_async_proxy for ts in found):
-            why = (
-                "loaded by the copy engine inside the loop of a ring, and no part of that; needed "
-                "the ring's circular_buffer for it too, or LoadStoreOpType.set"
-            )
         return ScheduleError(f"{', '.join(tensors)}: {why}")
 
     def allocate(self, tensor: str, facts: Facts) -> tuple[Stmt, ...]:
