@@ -148,7 +148,7 @@ def bind(
             if isinstance(p, ScalarParam)
         }
     grid, block = _extents(kernel.grid, env), _extents(kernel.block, env)
-    if 0 not in grid:  # as on a GPU, a kernel without blocks is not launched
+    if 0 not in (*grid, *block):  # as on a GPU, a kernel of no blocks or threads is not launched
         check_extents(kernel.name, grid, block)
     check_cluster_tiles(kernel.name, grid, kernel.cluster)
     maps = {p.name: _tensor_map(p, env) for p in kernel.params if isinstance(p, TensorMapParam)}

@@ -301,7 +301,7 @@ class LoopDomain:
                 case Split(axis, outer, inner, factor):
                     count[axis] = (count[outer] - 1) * _least(factor) + count[inner]
                 case Merge(outer, inner, axis, extent):
-                    count[outer] = -(-count[axis] // _least(extent))
+                    count[outer] = -(-count[axis] // max(1, _least(extent)))
                     count[inner] = _least(extent)
                 case Swizzle(_, y, out):
                     count[y] = count[out]

@@ -72,7 +72,7 @@ def test_check_proves_it_and_leaves_what_has_none(run):
     status, out, err = run(BY_HAND + PLAIN, "check")
     assert (status, err) == (0, "")
     assert out.count(SAID) == out.count("proved for all N") == 1
-    assert out.count("script.py:") == 1, "the other definition has no schedule set by hand"
+    assert out.count("  shapes ") == 1, "the other definition has no schedule set by hand"
 
 
 def test_a_run_without_it_does_not_stand_for_it(run):
