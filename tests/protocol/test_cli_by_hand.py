@@ -7,7 +7,6 @@ import re
 import pytest
 
 from fuser.cli.main import main
-from fuser.runtime.sass import find_tool
 
 pytestmark = pytest.mark.protocol
 
@@ -60,7 +59,6 @@ def test_its_timeline_is_drawn(run, tmp_path):
 
 
 @pytest.mark.nvrtc
-@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
 def test_sass_counts_its_machine_code(run):
     status, out, _ = run(BY_HAND, "sass")
     assert status == 0

@@ -12,7 +12,6 @@ from cli_process import EXECUTED, ROOT, TINY, fuser
 from fuser.cli.main import main
 from fuser.runtime.log import compile_error
 from fuser.runtime.nvrtc import REAL_ARCHS
-from fuser.runtime.sass import find_tool
 
 VOID = {"meta", "input"}
 
@@ -219,8 +218,6 @@ fd = ring_map(LoadStoreOpType.tma, 2, 1, WarpSpecialized())
 def test_an_architecture_without_what_a_kernel_uses_is_said_in_one_line(
     command, arch, script, tmp_path
 ):
-    if command == "sass" and find_tool("nvdisasm") is None:
-        pytest.skip("nvdisasm is not installed")
     done = fuser(command, "--arch", arch, script(BY_TMA), cwd=tmp_path)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -234,8 +231,6 @@ def test_an_architecture_without_what_a_kernel_uses_is_said_in_one_line(
 @pytest.mark.parametrize("command", ["explain", "sass"])
 @pytest.mark.parametrize("arch", ["sm_70", "foo", ""])
 def test_an_architecture_that_nvrtc_does_not_know(command, arch, script, tmp_path):
-    if command == "sass" and find_tool("nvdisasm") is None:
-        pytest.skip("nvdisasm is not installed")
     done = fuser(command, "--arch", arch, script(TINY), cwd=tmp_path)
     assert done.returncode == 2
     said = " ".join(done.stderr.split())
