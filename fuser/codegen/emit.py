@@ -17,7 +17,7 @@ from fuser.kir.core import (
     TensorParam,
     walk_stmts,
 )
-from fuser.kir.stmts import Outlined, SetMaxRegisters
+from fuser.kir.stmts import Outlined, SetMaxRegisters, Wgmma
 from fuser.kir.verify import DYNAMIC_ALIGN, verify_kernel
 
 _INDEX_TYPE = {"i32": "int", "i64": "long long"}
@@ -46,6 +46,11 @@ def emit(kernel: Kernel) -> str:
         template("kernel/device_function.cu.j2").render(s.definition(render)) + "\n\n"
         for s in walk_stmts(kernel.body)
         if isinstance(s, Outlined)
+    ]
+    products = {s.function: s for s in walk_stmts(kernel.body) if isinstance(s, Wgmma)}
+    functions += [
+        template("kernel/wgmma_function.cu.j2").render(s.definition()) + "\n\n"
+        for s in products.values()
     ]
     text = "".join(functions) + template("kernel/function.cu.j2").render(
         bounds=_bounds(kernel) + _cluster_dims(kernel),

@@ -19,7 +19,7 @@ from fuser.kir.core import IndexType
 
 FILES = (
     "types", "index", "convert", "integer", "math", "vector", "reduce",
-    "mbarrier", "tma", "cluster", "cp_async", "roles",
+    "mbarrier", "tma", "cluster", "cp_async", "roles", "wgmma",
 )  # fmt: skip
 GATES = frozenset(("i8", "u8", "f16", "bf16", "f8e4m3", "f8e5m2", "double"))
 """Types whose overloads are left out of kernels that never mention the type."""

@@ -58,7 +58,7 @@ def memories_of(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Return the names of every memory that a body reads or writes."""
     found: set[str] = set()
     for stmt in walk_stmts(body):
-        for f in ("memory", "src", "dst", "partials", "counter"):
+        for f in ("memory", "src", "dst", "partials", "counter", "accumulator", "a", "b"):
             name = getattr(stmt, f, None)
             if name:
                 found.add(name)

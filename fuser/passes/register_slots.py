@@ -15,7 +15,7 @@ from fuser.core.expr import Expr, variables
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element, walk
-from fuser.kir.stmts import For, Store, VectorLoad, VectorStore
+from fuser.kir.stmts import For, Store, VectorLoad, VectorStore, Wgmma
 from fuser.passes.mentions import stmt_scalars
 
 NO_LOOPS: Mapping[str, For] = MappingProxyType({})
@@ -83,6 +83,8 @@ def accesses(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
             yield stmt.dst, stmt.dst_index
         case VectorStore():
             yield stmt.src, stmt.src_index
+        case Wgmma():
+            yield stmt.accumulator, stmt.first
         case _:
             pass
     for value in stmt_scalars(stmt):

@@ -30,6 +30,7 @@ from fuser.kir.stmts.outlined import Outlined
 from fuser.kir.stmts.reduce import BlockReduce, GridReduce, WarpReduce
 from fuser.kir.stmts.roles import NamedBarrier, Role, Roles, SetMaxRegisters
 from fuser.kir.stmts.sync import SyncThreads
+from fuser.kir.stmts.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 
 STATEMENTS: tuple[type[Stmt], ...] = (
     Assign,
@@ -74,6 +75,10 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     VectorLoad,
     VectorStore,
     WarpReduce,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
 )
 
 __all__ = [
@@ -121,4 +126,8 @@ __all__ = [
     "VectorLoad",
     "VectorStore",
     "WarpReduce",
+    "Wgmma",
+    "WgmmaCommit",
+    "WgmmaFence",
+    "WgmmaWait",
 ]
