@@ -15,8 +15,9 @@ from fuser.schedule.arguments import flag, integer, integers, moves
 from fuser.schedule.circular import CircularBuffer, CircularBufferType, Pipelined
 from fuser.schedule.domain import LoopDomain
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType
+from fuser.schedule.product import product_domain
 from fuser.schedule.propagate import NO_FACTS
-from fuser.schedule.schedule import TensorSchedule
+from fuser.schedule.schedule import TensorSchedule, check_same
 from fuser.schedule.stores import stored_tiles
 from fuser.schedule.swizzle import SwizzleName, TileSwizzle
 
@@ -97,6 +98,38 @@ class Scheduling:
             tile[x][y]  ->  tile[x][y ^ (x % extent(y))]
         """
         self._transform(lambda d: d.swizzle(x, y), "swizzle")
+
+    @on_tensor
+    def once(self, axis: int) -> None:
+        """Leave out an axis that no element of this tensor depends on.
+
+        A tile scheduled like its reader has all axes of it, also those along which it is the same.
+
+        rewrite::
+
+            for m: for n: tile[m][n] = x[m]   -->   for m: tile[m] = x[m]
+        """
+        check_same(self.fd.hand.entry(self.name), axis)
+        self._transform(lambda d: d.once(axis), "once")
+
+    @on_tensor
+    def wgmma(self, m: int, n: int, k: int) -> None:
+        """Have a sum of products computed by the tensor cores, 64 rows by n columns by 16 at once.
+
+        Axes `m` (64), `n` (a multiple of 8, at most 256) and `k` (16, summed over) become those of
+        one instruction, innermost. A warp group computes it, which the new axis of 128 threads is.
+        The operands are bf16 or f16, cast to Float and multiplied, each in a tile of shared memory
+        that `LoadStoreOpType.tma` loads. Products run on while the threads wait for the next
+        stage; a stage is released when the group that reads it is complete.
+
+        rewrite::
+
+            for m: for n: for k: c[m][n] += a[m][k] * b[n][k]
+            -->
+            for thread (block_x): for n / 8, half, pair, k (mma): c += a * b
+        """
+        value = self.fd.hand.graph.value(self.name)
+        self._transform(lambda d: product_domain(value, d, m, n, k), "wgmma")
 
     # ---- memory ----------------------------------------------------------------------------
 

@@ -251,10 +251,33 @@ class Drain:
     outlets: tuple[Outlet, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FenceProducts:
+    """Show what threads wrote to the accumulators of `tensor` to the products issued next."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitProducts:
+    """Close the group of the products of `tensor` that have been issued."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitProducts:
+    """Wait until all but the latest `pending` groups of products have read and are complete."""
+
+    tensor: str
+    pending: int = 0
+
+
 StoreVerb: TypeAlias = Reuse | Emit | Drain
+ProductVerb: TypeAlias = FenceProducts | CommitProducts | AwaitProducts
 RingVerb: TypeAlias = InitRing | InvalRing | Acquire | Fill | Await | Release | TakeTurn | PassTurn
 NestNode: TypeAlias = (
-    Loop | When | Compute | Allocate | Sync | RingVerb | StoreVerb | Group | WarpRoles
+    Loop | When | Compute | Allocate | Sync | RingVerb | StoreVerb | ProductVerb | Group | WarpRoles
 )
 
 

@@ -8,9 +8,12 @@ from fuser.nest.nodes import (
     Acquire,
     Allocate,
     Await,
+    AwaitProducts,
+    CommitProducts,
     Compute,
     Drain,
     Emit,
+    FenceProducts,
     Fill,
     Group,
     InitRing,
@@ -19,6 +22,7 @@ from fuser.nest.nodes import (
     LoopNest,
     NestNode,
     PassTurn,
+    ProductVerb,
     Release,
     Reuse,
     Ring,
@@ -76,6 +80,8 @@ def line(node: NestNode) -> str:
             return f"warp roles of {ring.name}:"
         case Reuse() | Emit() | Drain():
             return store_verb(node)
+        case FenceProducts() | CommitProducts() | AwaitProducts():
+            return product_verb(node)
         case _:
             return verb(node)
 
@@ -90,6 +96,18 @@ def store_verb(node: StoreVerb) -> str:
         case Drain(outlets):
             names = ", ".join(outlet.outputs for outlet in outlets)
             return f"drain {names}  # until all stores have read"
+
+
+def product_verb(node: ProductVerb) -> str:
+    """Return a verb of products of tensor cores with what it is for."""
+    match node:
+        case FenceProducts(tensor):
+            return f"fence {tensor}  # products see what was written to its accumulators"
+        case CommitProducts(tensor):
+            return f"commit {tensor}  # its products since the last commit are a group"
+        case AwaitProducts(tensor, pending):
+            what = f"all but {pending} groups" if pending else "all groups"
+            return f"await {tensor}  # until {what} have read their stages and are complete"
 
 
 def verb(node: RingVerb) -> str:

@@ -11,9 +11,12 @@ from fuser.nest.nodes import (
     Acquire,
     Allocate,
     Await,
+    AwaitProducts,
+    CommitProducts,
     Compute,
     Drain,
     Emit,
+    FenceProducts,
     Fill,
     Group,
     InitRing,
@@ -66,7 +69,7 @@ def _substituted(node: NestNode, env: Mapping[str, Expr]) -> NestNode:
             return replace(node, turn=substitute(turn, env))
         case Allocate() | Sync() | InitRing() | InvalRing() | PassTurn() | Group() | WarpRoles():
             return node
-        case Reuse() | Emit() | Drain():
+        case Reuse() | Emit() | Drain() | FenceProducts() | CommitProducts() | AwaitProducts():
             return node
         case _:
             assert_never(node)

@@ -8,7 +8,7 @@ buffer are promised to be the same for writer and reader; `locate` proves it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Expr, Var, substitute
@@ -107,6 +107,15 @@ def buffer_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
     index = slot_index(ts, loops, facts)
     if ts.swizzle is not None:
         index = ts.swizzle.place(index, facts)
+    return _in_stage(ts, loops, index, facts)
+
+
+def linear_index(ts: TensorSchedule, loops: Coords, facts: Facts) -> Expr:
+    """Return the element index as it would be without the swizzle, which permutes addresses."""
+    return _in_stage(ts, loops, slot_index(ts, loops, facts), facts)
+
+
+def _in_stage(ts: TensorSchedule, loops: Coords, index: Expr, facts: Facts) -> Expr:
     if ts.stages == 1:
         return index
     stage = stage_of(ts.stages, trip_of(ts, loops), *owners_of(ts, loops, facts))
@@ -181,11 +190,14 @@ def locate(
     shared_loops: Mapping[int, Expr],
     facts: Facts,
     reader: str,
+    index_of: Callable[[TensorSchedule, Coords, Facts], Expr] = buffer_index,
 ) -> Expr:
     """Return the buffer index of the element with the given root coordinates.
 
     Parameters
     ----------
+    index_of
+        Returns it for loop indices.
     shared_loops
         Index of each loop axis left of the compute-at position, as the reader sees it.
 
@@ -197,7 +209,7 @@ def locate(
     axes = buffer_axes(ts)
     if not axes and computes_here(ts, root, shared_loops, facts):
         here = tuple(shared_loops.get(j, ZERO) for j in range(len(ts.domain.loop)))
-        return buffer_index(ts, here, facts)
+        return index_of(ts, here, facts)
     loops = tuple(simplify(e, facts) for e in ts.domain.forward(root))
     for j, (axis, index) in enumerate(zip(ts.domain.loop, loops, strict=True)):
         if j in axes or axis.reduction:
@@ -212,4 +224,4 @@ def locate(
             )
     # The stage follows the loop that both share, which is simpler than its own inverse.
     shared = tuple(shared_loops.get(j, e) for j, e in enumerate(loops))
-    return buffer_index(ts, shared, facts)
+    return index_of(ts, shared, facts)

@@ -19,6 +19,15 @@ rewrite::
     consumer: for l in [0, N): await l; use l; release l
     post-epilogue
 
+Products of tensor cores read a stage until their group is complete. To have the tensor cores always
+busy, a trip's stage is released when the products of the next one have been issued::
+
+    main:     for l in [0, max(N - P, 0)):
+                  await l; issue and commit l; await group l - 1; release l - 1;
+                  acquire l + P; fill l + P
+    consumer: for l in [0, N): await l; issue and commit l; await group l - 1; release l - 1
+              await all groups; release N - 1
+
 Only this file places verbs; `fuser.passes.ring` alone owns stage and parity arithmetic.
 """
 
@@ -36,7 +45,10 @@ from fuser.nest.nodes import (
     Acquire,
     Allocate,
     Await,
+    AwaitProducts,
+    CommitProducts,
     Compute,
+    FenceProducts,
     Fill,
     InitRing,
     InvalRing,
@@ -51,6 +63,7 @@ from fuser.nest.nodes import (
 )
 from fuser.passes.buffers import trip_of
 from fuser.passes.groups import consumer_groups
+from fuser.passes.stage_reads import awaited, is_late, released, released_last, settled
 from fuser.schedule.circular import CircularBuffer, Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType
 
@@ -85,7 +98,7 @@ class CircularBuffers:
             check_agreement(members)
             check_trips(nest, tuple(members))
         cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()}, once)
-        body = cloner.body(nest.body)
+        body = settled(cloner.body(nest.body))
         check_behind(body)
         return replace(nest, body=body)
 
@@ -238,8 +251,10 @@ class _Cloner:
         rest = tuple(n for n in nodes if not (isinstance(n, Allocate) and n.tensor in mine))
         loads = keep(rest, lambda tensor: tensor in mine)
         uses = self.body(keep(rest, lambda tensor: tensor not in mine))
-        fill = Fill(ring, ZERO, loads)
-        return (*allocations, InitRing(ring), fill, Await(ring, ZERO), *uses, InvalRing(ring))
+        fill, done = Fill(ring, ZERO, loads), awaited(self.nest, uses, ring)
+        return (
+            *allocations, InitRing(ring), fill, Await(ring, ZERO), *uses, *done, InvalRing(ring),
+        )  # fmt: skip
 
     def ring(self, loop: Loop) -> Ring:
         """Return the ring of a loop; its name is free in the kernel."""
@@ -270,19 +285,20 @@ class _Cloner:
         prologue = replace(
             loop, extent=minimum(distance, trips), body=(fill(trip),), label="prologue"
         )
+        refill = Acquire(ring, trip + distance), fill(trip + distance)
+        use = Await(ring, trip), *uses, *released(self.nest, uses, ring, trip, loop.var)
+        lags = ahead and is_late(self.nest, uses, ring)
         main = replace(
             loop,
             extent=cut if ahead else trips,
-            body=(
-                Acquire(ring, trip + distance), fill(trip + distance), Await(ring, trip), *uses,
-                Release(ring, trip),
-            ),
+            body=(*use, *refill) if lags else (*refill, *use),
             label="main",
-        )  # fmt: skip
+        )
         epilogue = replace(loop, start=cut, body=(Await(ring, trip), *uses), label="epilogue")
         around = (prologue,) if ahead else ()
         after = (epilogue,) if ahead else ()
-        return (*mine, InitRing(ring), *around, main, *after, InvalRing(ring))
+        done = awaited(self.nest, uses, ring)
+        return (*mine, InitRing(ring), *around, main, *after, *done, InvalRing(ring))
 
     # ---- warp-specialised ------------------------------------------------------------------
 
@@ -295,13 +311,16 @@ class _Cloner:
         nested = drop_allocations(loop, set(ring.tensors))
         inner = trip_variables(self.nest, ring.name)[-1]
 
-        def fills(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-            loads = keep(body, ring.tensors.__contains__)
-            return (Acquire(ring, trip, group), Fill(ring, trip, loads, group))
+        def fills(trips: Loop) -> tuple[NestNode, ...]:
+            loads = keep(trips.body, ring.tensors.__contains__)
+            return (replace(trips, body=(Acquire(ring, trip, group), Fill(ring, trip, loads, group))),)
 
-        def uses(body: tuple[NestNode, ...]) -> tuple[NestNode, ...]:
-            kept = self.body(keep(body, lambda tensor: tensor not in ring.tensors))
-            return (Await(ring, trip, group), *kept, Release(ring, trip, group))
+        def uses(trips: Loop) -> tuple[NestNode, ...]:
+            kept = self.body(keep(trips.body, lambda tensor: tensor not in ring.tensors))
+            release = released(self.nest, kept, ring, trip, inner, group)
+            used = replace(trips, body=(Await(ring, trip, group), *kept, *release))
+            last = substitute(trip, {inner: trips.extent - 1})
+            return used, *released_last(self.nest, kept, ring, last, trips.extent, group)
 
         produce = keep(inside((nested,), inner, ring, fills), ring.tensors.__contains__)
         consume = keep(
@@ -340,7 +359,13 @@ def keep(nodes: tuple[NestNode, ...], wanted: Callable[[str], bool]) -> tuple[Ne
                 inner = keep(body, wanted)
                 if inner:
                     result.append(replace(node, body=inner))
-            case Compute(tensor=tensor) | Allocate(tensor=tensor):
+            case (
+                Compute(tensor=tensor)
+                | Allocate(tensor=tensor)
+                | FenceProducts(tensor)
+                | CommitProducts(tensor)
+                | AwaitProducts(tensor)
+            ):
                 if wanted(tensor):
                     result.append(node)
             case _:
@@ -377,17 +402,17 @@ def inside(
     nodes: tuple[NestNode, ...],
     var: str,
     ring: Ring,
-    wrap: Callable[[tuple[NestNode, ...]], tuple[NestNode, ...]],
+    change: Callable[[Loop], tuple[NestNode, ...]],
 ) -> tuple[NestNode, ...]:
-    """Return a copy in which the body of loop `var` is wrapped where it loads a ring's tensors."""
+    """Return a copy in which loop `var` is changed where it loads a ring's tensors."""
     result: list[NestNode] = []
     for node in nodes:
-        if isinstance(node, Loop):
-            mine = node.var == var and any(
-                isinstance(n, Compute) and n.tensor in ring.tensors for _, n in walk(node.body)
-            )
-            body = wrap(node.body) if mine else inside(node.body, var, ring, wrap)
-            result.append(replace(node, body=body))
-        else:
+        if not isinstance(node, Loop):
             result.append(node)
+        elif node.var == var and any(
+            isinstance(n, Compute) and n.tensor in ring.tensors for _, n in walk(node.body)
+        ):
+            result += change(node)
+        else:
+            result.append(replace(node, body=inside(node.body, var, ring, change)))
     return tuple(result)

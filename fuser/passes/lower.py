@@ -27,9 +27,12 @@ from fuser.kir.scalar import Literal
 from fuser.kir.stmts import DeclareRegisters, DeclareScalar, For
 from fuser.nest.nodes import (
     Allocate,
+    AwaitProducts,
+    CommitProducts,
     Compute,
     Drain,
     Emit,
+    FenceProducts,
     Group,
     InitRing,
     Loop,
@@ -52,6 +55,8 @@ from fuser.passes.launch import BLOCK, launch_extents, padded_block
 from fuser.passes.layout import Layout
 from fuser.passes.loops import loop_facts
 from fuser.passes.mentions import mentioned
+from fuser.passes.product_lowering import lower_product, lower_product_verb
+from fuser.passes.products import is_issued
 from fuser.passes.register_slots import check_slots, unrolled
 from fuser.passes.rewrite import substitute_body
 from fuser.passes.ring import RingLowering, producer_threads
@@ -69,6 +74,9 @@ from fuser.passes.together import Together
 from fuser.passes.vectorize import vectorize_loop
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.kinds import MemoryType, ParallelType
+
+UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.mma)
+"""Loops in one thread whose bodies are repeated; those of mma choose accumulators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class NestLowering:
                 return lower_store(self.state, node, scope)
             case WarpRoles():
                 return lower_roles(self.state, node, scope, self.ring(node.ring), self.body)
+            case FenceProducts() | CommitProducts() | AwaitProducts():
+                return lower_product_verb(self.state, node)
             case Compute():
                 return ElementLowering(self.state, scope, node).lower()
             case _:
@@ -138,6 +148,8 @@ class NestLowering:
             return self.body(loop.body, bound)
         if loop.parallel is ParallelType.tma:
             raise self.left_to_threads(loop)
+        if loop.parallel is ParallelType.mma and is_issued(loop):
+            return lower_product(self.state, scope, loop)
         stmts = self.body(loop.body, inner)
         if not stmts:  # the end of a reduction that no threads share
             return ()
@@ -147,7 +159,7 @@ class NestLowering:
         if isinstance(start, Const) and extent == start + 1 and loop.step == ONE:
             return substitute_body(stmts, {loop.var: start})
         unroll = loop.unroll
-        if loop.parallel in (ParallelType.unroll, ParallelType.unswitch) and unroll.kind == "auto":
+        if loop.parallel in UNROLLED and unroll.kind == "auto":
             unroll = replace(unroll, kind="full")
         made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
         return (unrolled(made, frozenset(self.state.register_rings)),)

@@ -19,6 +19,7 @@ from fuser.passes.lower import lower_to_kernel
 from fuser.passes.manager import Observer, Pass, run_passes
 from fuser.passes.names import NameIndices
 from fuser.passes.outline import OutlineLoops
+from fuser.passes.products import GroupProducts
 from fuser.passes.register_ring import RegisterRings
 from fuser.passes.stores import EngineStores
 from fuser.passes.sync import InsertSyncs
@@ -51,6 +52,7 @@ class Scheduled:
 
 
 NEST_PASSES: tuple[Pass[LoopNest], ...] = (
+    GroupProducts(),
     CircularBuffers(),
     EngineStores(),
     RegisterRings(),

@@ -15,6 +15,7 @@ from fuser.kir.fallback import Fallback
 from fuser.kir.program import Buffer
 from fuser.kir.team_box import TeamBox
 from fuser.kir.tensor_map import TensorMapParam
+from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import LoopNest
 from fuser.ops import BY_REDUCTION
 from fuser.passes.launch import BLOCK, LastBlock, LaunchExtents, padded_block
@@ -106,6 +107,13 @@ class Lowering:
         """Tensors that are circular-buffered in registers."""
         tensors = self.nest.schedule.tensors
         return tuple(name for name, ts in tensors.items() if ts.is_register_ring)
+
+    @property
+    def product_operands(self) -> frozenset[str]:
+        """Tiles that products of tensor cores read."""
+        graph, schedule = self.nest.graph, self.nest.schedule
+        products = (name for name, ts in schedule.tensors.items() if ts.is_product)
+        return frozenset(t for p in products for t in materialised_operands(graph, schedule, p))
 
     def fresh(self, base: str) -> str:
         """Return `base`, or ``base_1``, ``base_2``... if it is taken."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fuser.core.expr import ZERO, Const, Var, substitute
-from fuser.core.simplify import simplify
+from fuser.core.simplify import guard_of, simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt
-from fuser.kir.scalar import Element
-from fuser.kir.stmts import For, Store
+from fuser.kir.scalar import Element, Literal
+from fuser.kir.stmts import FenceProxyAsync, For, Store
 from fuser.nest.nodes import Compute, Loop, NestNode
 from fuser.passes.buffers import buffer_index
 from fuser.passes.copies import CopyPlan, digits_of
@@ -29,11 +29,25 @@ def copies_by_threads(
     writers: int,
 ) -> tuple[Stmt, ...]:
     """Return loops in which `writers` threads copy the boxes of the tensors that have `plans`."""
+    copies = _copies(state, plans, nodes, scope, writers)
+    shown = state.product_operands & plans.keys()
+    if not copies or not shown:
+        return copies
+    return (*copies, FenceProxyAsync(f"products read {', '.join(sorted(shown))}"))
+
+
+def _copies(
+    state: Lowering,
+    plans: Mapping[str, CopyPlan],
+    nodes: tuple[NestNode, ...],
+    scope: Scope,
+    writers: int,
+) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
     for node in nodes:
         if isinstance(node, Loop):
             inner = replace(scope, facts=scope.facts.with_range(node.var, node.extent))
-            body = copies_by_threads(state, plans, node.body, inner, writers)
+            body = _copies(state, plans, node.body, inner, writers)
             if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
                 result += body
             else:
@@ -46,7 +60,10 @@ def copies_by_threads(
 def copy_by_threads(
     state: Lowering, plan: CopyPlan, node: Compute, scope: Scope, writers: int
 ) -> Stmt:
-    """Return the loop over the elements of a box, shared out among `writers` threads."""
+    """Return the loop over the elements of a box, shared out among `writers` threads.
+
+    Products read whole tiles: where the tensor ends, theirs have zeros, as from the copy engine.
+    """
     name, graph = node.tensor, state.nest.graph
     ts = state.nest.schedule.tensors[name]
     (source,) = graph.operand_names(name)
@@ -59,9 +76,14 @@ def copy_by_threads(
     held = facts.with_guard(guard)
     dtype = graph.value(source).dtype
     value = Element(source, simplify(substitute(plan.source, env), held), dtype)
-    store = Store(name, buffer_index(ts, loops, held), value)
+    body: tuple[Stmt, ...]
+    if name in state.product_operands:
+        filled = replace(value, guard=guard_of(guard, facts), fill=Literal(0, dtype))
+        body = (Store(name, buffer_index(ts, loops, facts), filled),)
+    else:
+        body = guarded(guard, (Store(name, buffer_index(ts, loops, held), value),), facts)
     first = ZERO if scope.team is None else scope.team.first
     return For(
-        e.name, Const(numel), guarded(guard, (store,), facts), Unroll("rolled"),
+        e.name, Const(numel), body, Unroll("rolled"),
         THREAD - first, Const(writers),
     )  # fmt: skip

@@ -194,6 +194,51 @@ class LoopDomain:
         loop = tuple(placed[i] if i in placed else next(rest) for i in range(len(self.loop)))
         return replace(self, loop=loop)
 
+    def once(self, axis: int) -> LoopDomain:
+        """Leave a loop axis out: of its iterations only the first is run.
+
+        rewrite::
+
+            for m: for n: tile[m] = x[m]   -->   for m: tile[m] = x[m]
+        """
+        at = self.position(axis, "once")
+        old = self.loop[at]
+        self._undirected(axis, old, "once")
+        if old.reduction:
+            raise ScheduleError(f"once: axis {axis} is a reduction; a kept axis is needed")
+        return replace(self, loop=(*self.loop[:at], *self.loop[at + 1 :]))
+
+    def roots_of(self, axis: int) -> tuple[int, ...]:
+        """Return the root dimensions whose coordinates depend on a loop axis."""
+        found = {self.loop[self.position(axis, "axis")].id}
+        for step in reversed(self.transforms):
+            match step:
+                case Split(above, outer, inner):
+                    found |= {above} if found & {outer, inner} else set()
+                case Merge(outer, inner, below):
+                    found |= {outer, inner} if below in found else set()
+                case Swizzle(x, y, out):
+                    found |= {y} if found & {x, out} else set()
+                case _:
+                    assert_never(step)
+        return tuple(i for i, d in enumerate(self.root) if d.id in found)
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Ids of the axes of which only the first iteration is run."""
+        made, used = {d.id for d in self.root}, set[int]()
+        for step in self.transforms:
+            match step:
+                case Split(axis, outer, inner):
+                    made, used = made | {outer, inner}, used | {axis}
+                case Merge(outer, inner, axis):
+                    made, used = made | {axis}, used | {outer, inner}
+                case Swizzle(_, y, out):
+                    made, used = made | {out}, used | {y}
+                case _:
+                    assert_never(step)
+        return frozenset(made - used - {d.id for d in self.loop})
+
     def bind(self, axis: int, parallel: ParallelType) -> LoopDomain:
         """Set what executes a loop axis; a hardware axis executes one loop axis at most."""
         at = self.position(axis, "parallelize")
@@ -270,12 +315,16 @@ class LoopDomain:
 
         The guard holds exactly where every split with a remainder is inside its axis.
         """
-        at: dict[int, Expr] = {d.id: e for d, e in zip(self.loop, loop, strict=True)}
+        first = self.left_out
+        at: dict[int, Expr] = dict.fromkeys(first, ZERO)
+        at |= {d.id: e for d, e in zip(self.loop, loop, strict=True)}
         guards: dict[int, Expr] = {}
         for step in reversed(self.transforms):
             match step:
                 case Split(axis, outer, inner, factor):
                     at[axis] = at[outer] * factor + at[inner]
+                    if inner in first:
+                        continue  # a < ceil(n / f) implies a * f < n
                     if not self._divides(step, facts):
                         guards[axis] = less(at[axis], self.extents[axis])
                         guards.pop(outer, None)  # a * f + i < n implies a < ceil(n / f)
@@ -295,7 +344,8 @@ class LoopDomain:
 
         Guards compare it with the extent. An extent that the sizes decide counts as 1.
         """
-        count = {d.id: _least(d.extent) for d in self.loop}
+        count = dict.fromkeys(self.left_out, 1)
+        count |= {d.id: _least(d.extent) for d in self.loop}
         for step in reversed(self.transforms):
             match step:
                 case Split(axis, outer, inner, factor):

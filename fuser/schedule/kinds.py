@@ -8,6 +8,9 @@ from enum import Enum
 class ParallelType(Enum):
     """What executes the iterations of a loop axis.
 
+    ``mma`` axes are those of one matrix instruction: its accumulators, and what it sums over. They
+    are made by ``wgmma``, not bound.
+
     The value of a grid, cluster or block member is the kernel's index variable for it.
     """
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from fuser.core.expr import Expr, Var
+from fuser.core.errors import ScheduleError
+from fuser.core.expr import Expr, Var, variables
 from fuser.core.unroll import DefaultUnroll
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Value
@@ -109,6 +110,11 @@ class TensorSchedule:
         return tuple(j for j, axis in enumerate(outer) if axis.parallel is ParallelType.serial)
 
     @property
+    def is_product(self) -> bool:
+        """Whether tensor cores compute the tensor, a sum of products."""
+        return any(d.reduction and d.parallel is ParallelType.mma for d in self.domain.loop)
+
+    @property
     def group_axis(self) -> int | None:
         """The thread axis whose indices are consumer groups, if any."""
         kind = None if self.circular is None else self.circular.type
@@ -147,6 +153,17 @@ class TensorSchedule:
             j
             for j, axis in enumerate(outer)
             if not axis.parallel.is_parallel or j == self.group_axis
+        )
+
+
+def check_same(ts: TensorSchedule, axis: int) -> None:
+    """Raise `ScheduleError` if elements differ along loop axis `axis`."""
+    at = ts.domain.position(axis, "once")
+    own = frozenset[str]().union(*(variables(c) for c in ts.coords))
+    if any(f"r{i}" in own for i in ts.domain.roots_of(at)):
+        raise ScheduleError(
+            f"once: axis {axis}, and the tensor's elements differ along it; needed an axis that it "
+            "is the same along"
         )
 
 
