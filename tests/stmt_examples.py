@@ -3,6 +3,7 @@
 from fuser.core.dtypes import DataType
 from fuser.core.expr import ZERO, Const, Var, less
 from fuser.kir.core import Stmt
+from fuser.kir.matrix import MatrixLayout
 from fuser.kir.scalar import Apply, Cast, Element, Literal, Ref
 from fuser.kir.stmts import (
     Assign,
@@ -48,6 +49,10 @@ from fuser.kir.stmts import (
     VectorLoad,
     VectorStore,
     WarpReduce,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
 )
 from fuser.kir.stmts.outlined import Argument
 from fuser.kir.team_box import TeamBox
@@ -113,4 +118,12 @@ EXAMPLES: tuple[Stmt, ...] = (
     VectorLoad("x_v", Const(0), "x", _I * 8, 8, BF16),
     VectorStore("out", _I * 8, "x_v", Const(0), 8, BF16, "cs"),
     WarpReduce("total", "max", F32, 16),
+    Wgmma(
+        "sums", ZERO, "tile", _I * 4096, MatrixLayout("k", "128B", 0, 1024),
+        "other", _I * 8192, MatrixLayout("mn", "128B", 8192, 1024), 128, BF16,
+    ),
+    WgmmaCommit(),
+    WgmmaFence("sums", 64),
+    WgmmaWait(1, "the stage has been read"),
+    WgmmaWait(0, "the product is complete", "sums", 64),
 )  # fmt: skip

@@ -34,6 +34,7 @@ tensor_store fence_proxy_async cp_async cp_async_arrive cp_async_commit cp_async
 set_max_registers_inc set_max_registers_dec CUtensorMap smem_raw thread role_thread
 cluster_ctarank cluster_rank cluster_sync mbarrier_arrive_remote mbarrier_wait_cluster
 mbarrier_try_wait_cluster tensor_load_multicast
+matrix_descriptor pin_registers wgmma_fence wgmma_commit wgmma_wait
 tx ty tz bx by bz cx cy cz nx ny nz lane warp cast vec bits bit_cast min max abs smem
 """
 

@@ -14,6 +14,7 @@ from fuser.kir.core import Kernel, walk_stmts
 from fuser.kir.evaluate import run_body
 from fuser.kir.program import Buffer, Program
 from fuser.kir.stmts import DeclareRegisters
+from fuser.sim import wgmma
 from fuser.sim.agent import Array
 from fuser.sim.machine import Machine
 from fuser.sim.mbarrier import check_balance
@@ -137,3 +138,4 @@ def _run_chunk(launch: Launch, first: int, last: int, check_index: bool) -> None
         if not wait.ready():
             raise deadlock(launch.kernel.name, {agent.name: wait}, ())
     check_balance(machine)
+    wgmma.check_exit(machine)

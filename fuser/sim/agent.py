@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fuser.sim.accumulators import Accumulators
+
 Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = "int | NDArray[np.int64]"
 Mask: TypeAlias = "NDArray[np.bool_] | None"
@@ -33,10 +35,22 @@ STEP = Wait(lambda: True, "its turn")
 
 @dataclass(slots=True)
 class Registers:
-    """A per-thread array: `data` of shape (lanes, size); `written` likewise when tracked."""
+    """A per-thread array: `data` of shape (lanes, size); `written` likewise when tracked.
+
+    Attributes
+    ----------
+    accumulators
+        What matrix products do to them, in an array that some change.
+    """
 
     data: Array
     written: NDArray[np.bool_] | None = None
+    accumulators: Accumulators | None = None
+
+    def take(self, lanes: NDArray[np.bool_]) -> Registers:
+        """Return copies of what some lanes hold."""
+        written = None if self.written is None else self.written[lanes]
+        return Registers(self.data[lanes], written, self.accumulators)
 
 
 @dataclass(slots=True)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fuser.core.errors import ProtocolError
 from fuser.core.expr import Expr
+from fuser.sim.accumulators import Accumulators
 from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
 from fuser.sim.copies import Flight, Groups, TensorMap
 from fuser.sim.indexing import Int32OverflowError, evaluate_checked, evaluate_index
@@ -24,6 +26,8 @@ from fuser.sim.proxy import AsyncOrder
 
 __all__ = ["Agent", "Machine", "Monitor", "Wait"]
 
+WARP, GROUP = 32, 128
+"""Threads of a warp, and of a warp group."""
 AccessKind = Literal["read", "write"]
 
 
@@ -114,6 +118,15 @@ class Machine:
         """Blocks of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
+    @property
+    def warps_per_block(self) -> int:
+        """Warps of a block, up to whole warp groups."""
+        return -(-self.threads // GROUP) * GROUP // WARP
+
+    def warps(self, agent: Agent) -> NDArray[np.int64]:
+        """Return the number of each lane's warp; that of a group's first is a multiple of 4."""
+        return agent.slot * self.warps_per_block + agent.tid // WARP
+
     def index(self, agent: Agent, e: Expr) -> Any:
         """Evaluate an index expression for the lanes of `agent`."""
         if not self.narrow_index:
@@ -131,6 +144,9 @@ class Machine:
 
     def declare_registers(self, agent: Agent, name: str, dtype: np.dtype[Any], size: int) -> None:
         """Give every lane `size` fresh elements."""
+        old = agent.registers.get(name)
+        if old is not None and old.accumulators is not None:
+            self._touch(agent, name, old.accumulators, 0, agent.mask, old.data.shape[1], "declares")
         shape = (agent.lanes, size)
         written = np.zeros(shape, np.bool_) if self.track_registers else None
         agent.registers[name] = Registers(poison(shape, dtype), written)
@@ -147,12 +163,16 @@ class Machine:
                     f"{self.where(agent)}: reads {name} before it is written, in "
                     f"{self.thread(agent, lane)}"
                 )
+        if registers.accumulators is not None:
+            self._touch(agent, name, registers.accumulators, index, mask, width, "reads")
         data: Array = registers.data[columns]
         return data.reshape(-1) if width == 1 else data
 
     def _write_registers(self, agent: Agent, name: str, index: Any, value: Any, width: int) -> None:
         registers, mask = agent.registers[name], agent.mask
         columns = self._columns(agent, name, index, mask, width)
+        if registers.accumulators is not None:
+            self._touch(agent, name, registers.accumulators, index, mask, width, "writes")
         if mask is None and np.shape(value) == registers.data.shape and width > 1:
             registers.data = np.asarray(value)  # a whole, freshly gathered array: keep it
         else:
@@ -162,6 +182,31 @@ class Machine:
             registers.data[columns] = rows if mask is None else np.where(mask[:, None], rows, old)
         if registers.written is not None:
             registers.written[columns] |= agent.active()[:, None]
+
+    def _touch(
+        self,
+        agent: Agent,
+        name: str,
+        state: Accumulators,
+        index: Any,
+        mask: Mask,
+        width: int,
+        verb: str,
+    ) -> None:
+        """Raise where a product in flight changes registers that an ordinary statement uses."""
+        active = agent.active() if mask is None else mask
+        warps = self.warps(agent)[active]
+        columns = lane_columns(agent.spread(index)[active], width)
+        found = state.first_flying(warps, columns)
+        if found is not None:
+            lane, column = found
+            raise ProtocolError(
+                f"{self.where(agent)}: {verb} {name}[{column}] while a product that changes it is "
+                f"in flight, in {self.thread(agent, int(np.flatnonzero(active)[lane]))}; needed a "
+                f"WgmmaWait for the product that names {name}"
+            )
+        if verb == "writes":
+            state.hide(warps, columns)
 
     def _columns(self, agent: Agent, name: str, index: Any, mask: Mask, width: int) -> Any:
         size = agent.registers[name].data.shape[1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser.core.errors import ProtocolError
-from fuser.sim.agent import Agent, Registers, Wait
+from fuser.sim.agent import Agent, Wait
 from fuser.sim.machine import Machine
 from fuser.sim.races import deadlock
 
@@ -65,10 +65,7 @@ def _part(agent: Agent, part: Part) -> Agent:
         agent.slot[lanes],
         {n: take(v) for n, v in agent.env.items()},
         {n: take(v) for n, v in agent.values.items()},
-        {
-            n: Registers(r.data[lanes], None if r.written is None else r.written[lanes])
-            for n, r in agent.registers.items()
-        },
+        {n: r.take(lanes) for n, r in agent.registers.items()},
     )
 
 
@@ -84,6 +81,7 @@ def _merge(agent: Agent, part: Agent) -> None:
     for name, registers in agent.registers.items():
         registers.data = np.array(registers.data)
         registers.data[lanes] = part.registers[name].data
+        registers.accumulators = registers.accumulators or part.registers[name].accumulators
 
 
 def same_in_all(m: Machine, agent: Agent, value: Any) -> int:

@@ -133,7 +133,7 @@ class WgmmaFence(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
-        wgmma.fence(m, agent, self.accumulator)
+        wgmma.fence(m, agent, self.accumulator, self.size)
         yield from ()
 
 
@@ -177,7 +177,7 @@ class WgmmaWait(Stmt):
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
-        yield from wgmma.wait(m, agent, self.pending)
+        yield from wgmma.wait(m, agent, self.pending, self.accumulator, self.size)
 
 
 def _registers(name: str, first: Expr) -> str:
