@@ -55,7 +55,6 @@ from fuser.nest.nodes import (
     Loop,
     LoopNest,
     NestNode,
-    Release,
     Ring,
     WarpRoles,
     children,
@@ -307,13 +306,15 @@ class _Cloner:
     ) -> tuple[NestNode, ...]:
         """Return the two roles, and what follows the loop."""
         trip, group = linear_trip(self.nest, ring)
+        groups = consumer_groups(self.nest, ring)
         mine = tuple(Allocate(t) for t in ring.tensors)
         nested = drop_allocations(loop, set(ring.tensors))
         inner = trip_variables(self.nest, ring.name)[-1]
 
         def fills(trips: Loop) -> tuple[NestNode, ...]:
             loads = keep(trips.body, ring.tensors.__contains__)
-            return (replace(trips, body=(Acquire(ring, trip, group), Fill(ring, trip, loads, group))),)
+            body = Acquire(ring, trip, group), Fill(ring, trip, loads, group)
+            return (replace(trips, body=body),)
 
         def uses(trips: Loop) -> tuple[NestNode, ...]:
             kept = self.body(keep(trips.body, lambda tensor: tensor not in ring.tensors))
@@ -326,7 +327,6 @@ class _Cloner:
         consume = keep(
             inside((nested,), inner, ring, uses), lambda tensor: tensor not in ring.tensors
         )
-        groups = consumer_groups(self.nest, ring)
         if groups is not None:
             produce, consume = groups.in_turn(produce), groups.each(consume)
         # With their registers given away, producers cannot run what follows; else all threads do.

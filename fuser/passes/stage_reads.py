@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.core.expr import ONE, ZERO, Expr, Var, less
+from fuser.core.expr import ONE, ZERO, Const, Expr, Var, less
+from fuser.core.simplify import simplify
 from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import (
     AwaitProducts,
@@ -60,7 +61,7 @@ def _settled(nodes: Body, done: frozenset[str]) -> tuple[Body, frozenset[str]]:
 
 def is_late(nest: LoopNest, uses: Body, ring: Ring) -> bool:
     """Whether a stage is released in the trip behind the one that uses it."""
-    return ring.buffer.stages > 1 and bool(_groups(nest, uses, ring))
+    return _own_stages(nest, ring) > 1 and bool(_groups(nest, uses, ring))
 
 
 def released(
@@ -85,10 +86,20 @@ def released(
 def released_last(
     nest: LoopNest, uses: Body, ring: Ring, last: Expr, trips: Expr, group: Expr
 ) -> Body:
-    """Return what follows the loop of trips: the stage of the last one, if there is one, is free."""
+    """Return what follows the loop of trips: if there was one, the stage of the last is free."""
     if not is_late(nest, uses, ring):
         return ()
     return (*awaited(nest, uses, ring), When(less(ZERO, trips), (Release(ring, last, group),)))
+
+
+def _own_stages(nest: LoopNest, ring: Ring) -> int:
+    """Return the stages that a reader's trips go through: all, or those of its consumer group."""
+    ts = nest.schedule.tensors[ring.tensors[0]]
+    if ts.owner_axis is None:
+        return ring.buffer.stages
+    groups = simplify(ts.domain.loop[ts.owner_axis].extent, nest.facts)
+    assert isinstance(groups, Const)  # `consumer_groups` has raised
+    return ring.buffer.stages // groups.value
 
 
 def _open(nest: LoopNest, uses: Body, ring: Ring) -> tuple[str, ...]:
@@ -100,9 +111,7 @@ def _open(nest: LoopNest, uses: Body, ring: Ring) -> tuple[str, ...]:
         name
         for name in begun
         if name not in ended
-        and not set(ring.tensors).isdisjoint(
-            materialised_operands(nest.graph, nest.schedule, name)
-        )
+        and not set(ring.tensors).isdisjoint(materialised_operands(nest.graph, nest.schedule, name))
     )
 
 

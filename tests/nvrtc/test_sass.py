@@ -166,7 +166,7 @@ def sample() -> list[Cell]:
         Cell("registers", (L.set,)),
     )  # fmt: skip
     kinds = ((b, b.type) for b in (*BASES, *STORES, MULTICAST, *others))
-    ways = ((base, kind) for base in (BASES[0], BASES[4], BASES[9]) for kind in TYPES)
+    ways = ((base, kind) for base in (BASES[0], BASES[4], BASES[9], BASES[10]) for kind in TYPES)
     roles = ((base, "ws-regs") for base in (*STORES, MULTICAST, BASES[6], BASES[8]))
     groups = ((base, kind) for base in BASES if base.of.slice for kind in TYPES)
     cells = (

@@ -15,6 +15,8 @@ from rings.families import ENGINE, FAMILIES, GROUPS, MAX_BOX, Choices, Family
 P, L = ParallelType, LoadStoreOpType
 GROUPED = ("groups", "groups-regs", "pingpong", "pingpong-regs")
 ROLES = ("ws", "ws-regs", *GROUPED)
+PRODUCTS = ("product", "product_turned", "product_rounds", "groups_product")
+"""Families that tensor cores compute."""
 TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
 TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
 EDGES = ("whole", "cut", "odd")
@@ -123,12 +125,22 @@ class Cell:
                                              or self.prefetch != self.stages - 1))
             and not (f in ("copy", "store_alone") and self.loads[0] not in ENGINE)
             and not (self.trips == "S-1" and self.stages < 3)  # 0 and 1 again
+            and not (f in PRODUCTS and not self._multiplies())
         )  # fmt: skip
+
+    def _multiplies(self) -> bool:
+        """Whether tensor cores compute the cell: of 16 bits, within shared memory."""
+        fits = self.stages * self.tile <= 8 * 256
+        whole = self.variant is P.serial and self.dtype in (DataType.BFloat16, DataType.Half)
+        return (
+            whole and fits and not (self.family == "product_rounds" and self.hands_registers_over)
+        )
 
     def kind(self) -> CircularBufferType:
         """The directive's type."""
         if self.type in ROLES:
-            on = P.block_y if self.family == "matmul" else P.block_x
+            two = self.family in PRODUCTS and self.hands_registers_over  # warp groups of consumers
+            on = P.block_y if self.family == "matmul" or two else P.block_x
             registers = REGISTERS if self.hands_registers_over else None
             if self.of.slice:
                 return WarpSpecialized(P.block_y, registers, self.of.slice, self.takes_turns)

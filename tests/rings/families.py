@@ -32,6 +32,14 @@ from rings.choices import (
     tensor,
     tiled,
 )
+from rings.products import (
+    COLUMNS,
+    depth,
+    groups_product,
+    product,
+    product_rounds,
+    product_turned,
+)
 
 # ---- maps --------------------------------------------------------------------------------------
 
@@ -442,5 +450,21 @@ FAMILIES = {
     "matmul": Family(
         matmul, 2, lambda n, m, tile: ((m, SIDE, n), (m, n, SIDE)), lambda tile: tile // SIDE,
         lambda a: a[0] @ a[1], boxes_only=True,
+    ),
+    "product": Family(
+        product, 2, lambda n, m, tile: ((m + 64, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, boxes_only=True,
+    ),
+    "product_turned": Family(
+        product_turned, 2, lambda n, m, tile: ((n, m + 64), (n, COLUMNS)), depth,
+        lambda a: a[0].T @ a[1], boxes_only=True,
+    ),
+    "product_rounds": Family(
+        product_rounds, 2, lambda n, m, tile: ((m + 300, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, boxes_only=True,
+    ),
+    "groups_product": Family(
+        groups_product, 2, lambda n, m, tile: ((m + 300, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, boxes_only=True, slice=3,
     ),
 }  # fmt: skip
