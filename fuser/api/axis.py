@@ -10,7 +10,7 @@ from fuser.api.directive import check_kind, directive, record
 from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
-from fuser.core.unroll import Unroll
+from fuser.core.unroll import MOST_PRODUCTS, Unroll
 from fuser.schedule.arguments import integer
 from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.kinds import ParallelType
@@ -18,6 +18,7 @@ from fuser.schedule.schedule import TensorSchedule
 
 VECTOR_BYTES = (2, 4, 8, 16)
 MAX_FACTOR = 1024
+MAX_PRODUCTS = 256
 _LATER = {ParallelType.mma}
 
 
@@ -69,8 +70,11 @@ class Axis:
             ts.domain = ts.domain.bind(at, kind)
         record(tensor.fd, Call("parallelize", (kind,), {}, None), tensor, at)
 
-    def unroll(self, factor: int | None = None) -> None:
+    def unroll(self, factor: int | None = None, *, most_products: int = MOST_PRODUCTS) -> None:
         """Repeat the body of this loop in the code: once a trip, or `factor` times.
+
+        All copies together may have `most_products` matrix products, 256 at most: the compiler
+        takes a second for 128 of them, and eight for 256.
 
         rewrite::
 
@@ -79,9 +83,10 @@ class Axis:
                                                      for i in [n / 4 * 4, n): f(i)
         """
         with directive(self.tensor.fd, self.tensor.name, "unroll"):
-            at = self._set(_unroll(factor), "unroll")
+            at = self._set(_unroll(factor, most_products), "unroll")
         args = () if factor is None else (factor,)
-        record(self.tensor.fd, Call("unroll", args, {}, None), self.tensor, at)
+        more = {} if most_products == MOST_PRODUCTS else {"most_products": most_products}
+        record(self.tensor.fd, Call("unroll", args, more, None), self.tensor, at)
 
     def rolled(self) -> None:
         """Keep this loop a loop, down to the machine code.
@@ -175,13 +180,16 @@ class Axis:
             )
 
 
-def _unroll(factor: object) -> Unroll:
+def _unroll(factor: object, most_products: object) -> Unroll:
     """Return the directive that `factor` asks for."""
+    most = integer(most_products, "unroll: most_products")
+    if not 1 <= most <= MAX_PRODUCTS:
+        raise ScheduleError(f"unroll: most_products {most}; 1 to {MAX_PRODUCTS} is needed")
     if factor is None:
-        return Unroll("full")
+        return Unroll("full", most_products=most)
     copies = integer(factor, "unroll: by")
     if copies == 1:
         raise ScheduleError("unroll: by 1; rolled() is the directive that keeps a loop")
     if not 2 <= copies <= MAX_FACTOR:
         raise ScheduleError(f"unroll: by {copies}; 2 to {MAX_FACTOR} copies are possible")
-    return Unroll("partial", copies)
+    return Unroll("partial", copies, most_products=most)

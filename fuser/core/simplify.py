@@ -148,6 +148,8 @@ def _divide(num: Linear, den: Linear, facts: Facts) -> Linear:
     quotient, rest = linear.split_multiples(num, *term)
     if quotient and _non_negative(rest, facts):
         return _rejoin(linear.add(quotient, _divide(rest, den, facts)), facts)
+    if quotient and d and (left := linear.as_constant(rest)) is not None:
+        return linear.add(quotient, linear.constant(left // d))  # (4 r - 1) / 4 is r - 1
     if _is_less(num, den, facts):
         return {}
     num, _ = _drop_small(num, den, facts)
@@ -195,6 +197,8 @@ def _modulo(num: Linear, den: Linear, facts: Facts) -> Linear:
     quotient, rest = linear.split_multiples(num, *term)
     if quotient and _non_negative(rest, facts):
         return _modulo(rest, den, facts)
+    if quotient and (d := linear.as_constant(den)) and (left := linear.as_constant(rest)):
+        return linear.constant(left % d)  # (4 r - 1) % 4 is 3
     if _is_less(num, den, facts):
         return num
     large, small = _drop_small(num, den, facts)

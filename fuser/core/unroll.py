@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 DefaultUnroll: TypeAlias = Literal["auto", "rolled"]
 """What becomes of loops that nobody gave a directive: full for short constant trips, or rolled."""
+MOST_PRODUCTS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,15 @@ class Unroll:
     origin
         The user's axis that it was asked for, as errors name it; empty: the generator's own choice.
         What the user asks for is expanded by the generator, the rest by the compiler.
+    most_products
+        Matrix instructions that all copies of a body may have: the compiler takes a second for 128
+        of them, and eight for 256.
     """
 
     kind: Literal["auto", "full", "partial", "rolled"] = "auto"
     factor: int = 1
     origin: str = ""
+    most_products: int = MOST_PRODUCTS
 
     @property
     def directive(self) -> str:

@@ -33,6 +33,7 @@ from fuser.kir.stmts import (
     If,
     Let,
     Scoped,
+    Wgmma,
 )
 from fuser.passes.loops import hardware_facts, loop_facts
 from fuser.passes.register_slots import chosen_in_a_loop
@@ -119,11 +120,28 @@ def copies(loop: For, facts: Facts) -> Body:
             f"{origin} unrolled into {trips} copies makes {statements} statements; needed at most "
             f"{MAX_STATEMENTS}: unroll it or a loop inside of it less"
         )
+    products = trips * products_in(loop.body)
+    if products > loop.unroll.most_products:
+        raise ScheduleError(
+            f"{origin} unrolled into {trips} copies makes {products} matrix products; needed at "
+            f"most {loop.unroll.most_products}, or the compiler takes long: unroll it less, or "
+            f"raise most_products"
+        )
     stmts: list[Stmt] = []
     for trip in range(trips):
         index = Const(loop.start.value + trip * loop.step.value)
         stmts += scoped(settled(loop.body, {loop.var: index}, facts))
     return tuple(stmts)
+
+
+def products_in(body: Body) -> int:
+    """Return the matrix instructions of a body, when the compiler has unrolled its short loops."""
+    count = 0
+    for stmt in body:
+        times = stmt.trip() if isinstance(stmt, For) and stmt.unroll.kind == "full" else None
+        inside = sum(products_in(nested) for nested in stmt.bodies())
+        count += isinstance(stmt, Wgmma) + inside * (1 if times is None else times)
+    return count
 
 
 def scoped(body: Body) -> Body:

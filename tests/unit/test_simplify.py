@@ -183,6 +183,14 @@ def test_a_guard_pins_a_variable():
     assert prove_equal(Var("t"), Const(0), facts.with_guard(less(Var("t"), 1)))
 
 
+def test_the_trip_before_is_in_the_stage_before():
+    """A difference that a guard keeps from being negative is divided as if it were a sum."""
+    trips = ROWS.with_guard(less(0, Var("i") * 4))
+    for e, form in (((Var("i") * 4 - 1) % 4, "3"), ((Var("i") * 4 - 1) // 4, "i - 1")):
+        assert repr(simplify(e, trips)) == form
+        assert repr(simplify(e, ROWS)) != form, "of trip 0 it is -1"
+
+
 @pytest.mark.parametrize("op", ["/", "%"])
 def test_division_by_an_extent_of_zero_is_dead_code(op):
     assert simplify(BinOp(op, Var("i") * 3 + 1, Const(0)), ROWS) == Const(0)
