@@ -8,7 +8,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const, Expr
 from fuser.kir.core import Kernel, Stmt, walk_stmts
-from fuser.kir.matrix import MatrixLayout
+from fuser.kir.matrix import DEPTH, MatrixLayout
 from fuser.kir.pipeline import WARP_GROUP
 from fuser.kir.stmts import (
     DeclareRegisters,
@@ -79,6 +79,13 @@ def _tile(
         problem = layout.misplaced(index.value * array.dtype.nbytes, rows)
         if problem:
             yield f"reads a tile from {name}[{index.value}] on, {problem}"
+            return
+        last = index.value + int(layout.offset(rows - 1, DEPTH - 1)) // array.dtype.nbytes
+        if index.value < 0 or last >= array.numel:
+            yield (
+                f"reads {name}[{index.value}:{last + 1}], as elements before the swizzle; it has "
+                f"{array.numel}"
+            )
 
 
 def _threads(body: tuple[Stmt, ...], threads: range | None, who: str) -> Iterator[str]:
