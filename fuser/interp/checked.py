@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from fuser.core.errors import ProtocolError
 from fuser.interp.launch import Launch, bind
-from fuser.kir.core import Kernel, TensorParam
+from fuser.kir.core import Kernel, TensorParam, walk_stmts
 from fuser.kir.evaluate import run_body
+from fuser.kir.stmts import Wgmma
+from fuser.sim import wgmma
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import Machine
 from fuser.sim.mbarrier import check_balance
@@ -153,7 +155,8 @@ class Warps:
         )
         agents = tuple(_warps(launch, ids))
         holds = {p.name for p in kernel.params if isinstance(p, TensorParam) and p.mode != "out"}
-        machine.monitor = monitor = RaceMonitor(machine, agents, holds)
+        products = any(isinstance(s, Wgmma) for s in walk_stmts(kernel.body))
+        machine.monitor = monitor = RaceMonitor(machine, agents, holds, products=products)
         machine.order = monitor.order
         programs = {a.name: run_body(kernel.body, machine, a) for a in agents}
         return cls(machine, monitor, agents, programs)
@@ -164,6 +167,7 @@ class Warps:
         while self.machine.flights:
             self.machine.land(next(f for f in self.machine.flights if f.may_land()))
         check_balance(self.machine)
+        wgmma.check_exit(self.machine)
 
 
 def _warps(launch: Launch, ids: NDArray[np.int64]) -> Iterator[Agent]:

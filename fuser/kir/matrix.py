@@ -16,6 +16,8 @@ ITEM = 2
 """Bytes of an element: bf16 or f16."""
 GROUP = 8
 """Rows of a core matrix, which has 16 bytes in each."""
+DEPTH = 16
+"""Elements of k of one product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class MatrixLayout:
         return SPANS[self.swizzle]
 
     @property
+    def align_bytes(self) -> int:
+        """Alignment of an array of such tiles: the swizzle's pattern repeats at multiples of it."""
+        return 16 if self.swizzle == "none" else GROUP * self.span_bytes
+
+    @property
     def is_transposed(self) -> bool:
         """Whether the instruction transposes the operand."""
         return self.major == "mn"
@@ -91,3 +98,18 @@ class MatrixLayout:
         """Return where a byte of shared memory lies behind the swizzle."""
         bits = {"none": 0, "32B": 1, "64B": 2, "128B": 3}[self.swizzle]
         return address ^ ((address >> 7 & (1 << bits) - 1) << 4)
+
+    def misplaced(self, start: int, rows: int) -> str:
+        """Return why a tile of `rows` cannot begin at byte `start` of its array; empty: it can.
+
+        The descriptor's base offset is 0, so the tile begins in the first row of a pattern.
+        """
+        if start % 16:
+            return f"byte {start}; needed a multiple of 16"
+        if self.swizzle == "none":
+            return ""
+        width = min(self.span_bytes, (rows if self.is_transposed else DEPTH) * ITEM)
+        most, at = self.span_bytes - width, start % self.align_bytes
+        if at <= most:
+            return ""
+        return f"byte {at} of a pattern of swizzle {self.swizzle}; needed at most {most}"

@@ -6,6 +6,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const
 from fuser.kir.core import Kernel, SharedArray, TensorParam, walk_stmts
+from fuser.kir.matrix_verify import verify_products
 from fuser.kir.pipeline import verify_pipeline
 from fuser.kir.stmts import (
     BlockReduce,
@@ -30,6 +31,7 @@ def verify_kernel(kernel: Kernel) -> None:
     _verify_shared(kernel)
     _verify_memories(kernel)
     verify_pipeline(kernel)
+    verify_products(kernel)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, BlockReduce):
             _verify_scratch(kernel, stmt)

@@ -375,6 +375,6 @@ def _touched(agent: Agent, where: Any, mask: Mask, width: int) -> Array:
 
 def describe(stmt: object) -> str:
     """Return one line that recognises a statement: its class and its scalar fields."""
-    fields = getattr(stmt, "__dataclass_fields__", {})
+    fields: tuple[str, ...] = getattr(stmt, "__match_args__", ())
     parts = [f"{n}={v}" for n in fields if isinstance(v := getattr(stmt, n), str | int) and v != ""]
     return f"{type(stmt).__name__}({', '.join(parts)})"

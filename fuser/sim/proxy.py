@@ -1,9 +1,10 @@
 """Order of what no warp does itself: copies in flight, mbarrier phases, stores the engine sees.
 
 A clock has one entry per agent and one per *actor* that is none: each mbarrier (its copies have
-the number of the phase they complete in as time), each warp's bulk stores (time: their group) and
-each warp's ``cp.async`` (time: their number). The second half of a clock says, for the same
-actors, up to which time their ordinary stores have been shown to the copy engine by a fence.
+the number of the phase they complete in as time), each warp's bulk stores and matrix products
+(time: their group) and each warp's ``cp.async`` (time: their number). The second half of a clock
+says, for the same actors, up to which time their ordinary stores have been shown to the copy engine
+and to wgmma by a fence.
 
 Where some lanes of a warp arrive for all, the others' accesses are ordered before only up to where
 the warp last converged. The third part of a clock has an entry per lane: what those lanes know of
@@ -28,7 +29,7 @@ Clock: TypeAlias = NDArray[np.int64]
 Key: TypeAlias = tuple[str, int]
 """An mbarrier: name of its array, and cell."""
 Actor: TypeAlias = "tuple[str, int] | tuple[str, str]"
-"""An mbarrier for its copies, or ``("bulk" | "cp.async", agent)`` for those of an agent."""
+"""An mbarrier for its copies, or ``(kind, agent)``: bulk, wgmma or cp.async, of an agent."""
 
 
 @dataclass(slots=True)
@@ -72,12 +73,25 @@ class AsyncOrder:
         By actor, the time of its latest operation, who issued it and with which statement.
     converged
         By agent, when its lanes last met.
+    products
+        Entries of matrix products.
+
+    Parameters
+    ----------
+    products
+        Whether agents issue matrix products.
     """
 
-    def __init__(self, agents: Sequence[Agent], barriers: Mapping[str, int]) -> None:
+    def __init__(
+        self, agents: Sequence[Agent], barriers: Mapping[str, int], *, products: bool = False
+    ) -> None:
         names: list[Hashable] = [a.name for a in agents]
         names += [(name, cell) for name, cells in barriers.items() for cell in range(cells)]
-        names += [(kind, a.name) for kind in ("bulk", "cp.async") for a in agents]
+        names += [("bulk", a.name) for a in agents]
+        first = len(names)
+        names += [("wgmma", a.name) for a in agents if products]
+        self.products = range(first, len(names))
+        names += [("cp.async", a.name) for a in agents]
         self.rank = {name: i for i, name in enumerate(names)}
         self.width, self.agents = len(names), len(agents)
         lanes = len(agents) * WARP if barriers else 0
@@ -253,7 +267,7 @@ class AsyncOrder:
         """Return who issued an operation whose landing nobody knows of, and the statement."""
         for actor, (time, issuer, stmt) in self.issued.items():
             rank = self.rank[actor]
-            own = actor[0] == "bulk"
+            own = isinstance(actor[1], str) and actor[0] != "cp.async"
             known = self.rows[issuer, rank] if own else self.rows[:, rank].max()
             if time > known:
                 return issuer, stmt

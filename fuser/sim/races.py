@@ -91,13 +91,22 @@ class RaceMonitor:
         All warps, in the order of their vector-clock entries.
     initialised
         Memories whose elements hold something before the kernel starts.
+    products
+        Whether agents issue matrix products.
     """
 
-    def __init__(self, machine: Machine, agents: Sequence[Agent], initialised: set[str]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        agents: Sequence[Agent],
+        initialised: set[str],
+        *,
+        products: bool = False,
+    ) -> None:
         self.machine = machine
         self.agents = agents
         cells = {name: b.phase.size for name, b in machine.barriers.items()}
-        self.order = AsyncOrder(agents, cells)
+        self.order = AsyncOrder(agents, cells, products=products)
         self.rank, self.clocks = self.order.rank, self.order.rows
         self.shadows = {
             name: Shadow.of(m, name in initialised)
@@ -151,7 +160,7 @@ class RaceMonitor:
         self._judge(agent, who, memory, shadow, where, threads, kind)
         by_engine = actor[0] != "cp.async"
         if by_engine and memory.space == "shared":
-            self._check_fence(agent, memory, shadow, where, kind)
+            self._check_fence(agent, who, memory, shadow, where, kind)
         self._record(agent, who, memory, shadow, where, threads, kind)
 
     def _judge(
@@ -237,15 +246,16 @@ class RaceMonitor:
                 self._race(agent, actor, memory, int(e[i]), int(threads[i]), "write", "read", by)
 
     def _check_fence(
-        self, agent: Agent, memory: Memory, shadow: Shadow, e: Array, kind: str
+        self, agent: Agent, actor: Actor, memory: Memory, shadow: Shadow, e: Array, kind: str
     ) -> None:
-        """The copy engine sees ordinary stores only behind a fence of the thread that stored."""
+        """The copy engine and wgmma see ordinary stores only behind a fence of their thread."""
         bad = self.order.unfenced(agent, shadow.writer[e], shadow.writes.time[e])
         if bad.any():
             i = int(np.argmax(bad))
             by, stmt = int(shadow.writer[e[i]]), int(shadow.writes.stmt[e[i]])
+            engine = "wgmma" if actor.rank in self.order.products else "the copy engine"
             raise ProtocolError(
-                f"{self.machine.where(agent)}: the copy engine's {kind} of "
+                f"{self.machine.where(agent)}: {engine}'s {kind} of "
                 f"{_element(memory, int(e[i]))} need not see what "
                 f"{self._thread(by, int(shadow.writes.thread[e[i]]))} stored at "
                 f"{describe(self.statements[stmt])}; a FenceProxyAsync of that thread is missing"
@@ -299,7 +309,7 @@ class RaceMonitor:
         """Report access `kind` of an element against an earlier one by (rank, thread, stmt)."""
         rank, other_thread, stmt = other
         if rank >= len(self.agents):
-            missing = "a wait for the copy"
+            missing = f"a wait for the {self._operation(rank)}"
         else:
             missing = "a __syncthreads" if memory.space == "shared" else "a barrier or an atomic"
         raise ProtocolError(
@@ -309,9 +319,12 @@ class RaceMonitor:
             f"{describe(self.statements[stmt])}; {missing} between them is missing"
         )
 
+    def _operation(self, rank: int) -> str:
+        return "product" if rank in self.order.products else "copy"
+
     def _thread(self, rank: int, tid: int) -> str:
         if rank >= len(self.agents):
-            return f"a copy that {self._thread(*divmod(tid, ISSUER))} issued"
+            return f"a {self._operation(rank)} that {self._thread(*divmod(tid, ISSUER))} issued"
         agent = self.agents[rank]
         return self.machine.thread(agent, tid - int(agent.tid[0]))
 

@@ -21,8 +21,8 @@ from fuser.sim.memory import Memory
 KIND = "wgmma"
 WARPS = GROUP // WARP
 """Warps of a warp group."""
-ROWS, DEPTH, ITEM, UNIT = 64, 16, 2, 16
-"""Rows of A and depth of one product, bytes of an operand's element and of an address' unit."""
+ROWS, DEPTH, ITEM = 64, 16, 2
+"""Rows of A and depth of one product, and bytes of an operand's element."""
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -33,9 +33,8 @@ class Layout(Protocol):
     @property
     def swizzle(self) -> str: ...  # noqa: D102
     @property
-    def span_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def is_transposed(self) -> bool: ...  # noqa: D102
+    def align_bytes(self) -> int: ...  # noqa: D102
+    def misplaced(self, start: int, rows: int) -> str: ...  # noqa: D102
     def offset(self, row: Any, k: Any) -> Any: ...  # noqa: D102
     def permuted(self, address: Any) -> Any: ...  # noqa: D102
     def __hash__(self) -> int: ...
@@ -145,7 +144,8 @@ def issue(m: Machine, agent: Agent, d: tuple[str, Any], a: Operand, b: Operand, 
     there, where_b = _tile(m, agent, b, n, groups)
     progress = Progress.of(m)
     if m.interleaved:
-        _require_agreement(m, agent, team, progress, (int(where_a[0, 0, 0]), int(where_b[0, 0, 0])))
+        tiles = int(where_a[0, 0, 0]) % here.numel, int(where_b[0, 0, 0]) % there.numel
+        _require_agreement(m, agent, team, progress, tiles)
         row = 16 * int(team.warps[0] % WARPS)
         where_a = where_a[:, row : row + 16]
     time = progress.closed[team.warps] + 1
@@ -216,8 +216,8 @@ def _tile(
     if differs.any():
         odd = np.unique(indices[np.argmax(differs)])
         raise ProtocolError(
-            f"{m.where(agent)}: the tile of one warp group begins at {name}{odd.tolist()}; needed "
-            f"the same element in all its threads"
+            f"{m.where(agent)}: the tile of one warp or warp group begins at {name}{odd.tolist()}; "
+            f"needed the same element in all its threads"
         )
     for start in map(int, np.unique(starts)):
         _require_address(m, agent, memory, start, layout, rows)
@@ -239,29 +239,15 @@ def _elements(layout: Layout, rows: int, start: int) -> Ints:
 def _require_address(
     m: Machine, agent: Agent, memory: Memory, start: int, layout: Layout, rows: int
 ) -> None:
-    """A tile begins at 16 bytes, in the first row of its swizzle's pattern, and inside its array.
-
-    The descriptor's base offset, which would allow for other rows, is 0.
-    """
-    span, at = layout.span_bytes, start * ITEM
-    swizzled = layout.swizzle != "none"
-    align = 8 * span if swizzled else UNIT
-    if memory.aligned_bytes < align:
+    """A tile begins where its layout allows it, and is inside its array."""
+    if memory.aligned_bytes < layout.align_bytes:
         raise ProtocolError(
             f"{m.where(agent)}: {memory.name} is aligned to {memory.aligned_bytes} bytes; swizzle "
-            f"{layout.swizzle} needs {align}"
+            f"{layout.swizzle} needs {layout.align_bytes}"
         )
-    if at % UNIT:
-        raise ProtocolError(
-            f"{m.where(agent)}: {memory.name}[{start}] is at byte {at}; needed a multiple of {UNIT}"
-        )
-    width = min(span, (rows if layout.is_transposed else DEPTH) * ITEM)
-    if swizzled and at % align + width > span:
-        raise ProtocolError(
-            f"{m.where(agent)}: {memory.name}[{start}] is at byte {at % align} of a pattern of "
-            f"swizzle {layout.swizzle}; {width} bytes of a row are read, so needed at most "
-            f"{span - width}"
-        )
+    problem = layout.misplaced(start * ITEM, rows)
+    if problem:
+        raise ProtocolError(f"{m.where(agent)}: a tile begins at {memory.name}[{start}], {problem}")
     where = _elements(layout, rows, start)
     low, high = int(where.min()), int(where.max())
     if low < 0 or high >= memory.numel:
