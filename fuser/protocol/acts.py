@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from fuser.core.expr import Const, Expr, substitute
 from fuser.kir.core import Stmt
-from fuser.kir.stmts import BulkCommit, BulkWait, BulkWaitRead, FenceProxyAsync, For
+from fuser.kir.stmts import (
+    BulkCommit,
+    BulkWait,
+    BulkWaitRead,
+    FenceProxyAsync,
+    For,
+    WgmmaCommit,
+    WgmmaWait,
+)
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act
 from fuser.protocol.values import compile_index
@@ -15,12 +23,16 @@ LONGEST_UNROLLED = 64
 
 
 def group_act(stmt: Stmt) -> Act | None:
-    """Return the act of a statement on the stores that its thread has issued."""
+    """Return the act of a statement on what its thread has issued in groups."""
     match stmt:
         case BulkCommit():
             return Act("commit")
         case BulkWaitRead(pending) | BulkWait(pending):
             return Act("wait_read", number=compile_index(Const(pending), {}, {}))
+        case WgmmaCommit():
+            return Act("commit products")
+        case WgmmaWait(pending, why):
+            return Act("wait products", number=compile_index(Const(pending), {}, {}), why=why)
         case FenceProxyAsync(why):
             return Act("show", why=why)
         case _:

@@ -52,6 +52,7 @@ from fuser.kir.stmts import (
     TensorStore,
     VectorStore,
     WarpReduce,
+    Wgmma,
 )
 from fuser.kir.team_box import TeamBox
 from fuser.protocol.acts import constant_range, group_act
@@ -120,7 +121,7 @@ class Compiler(Emitter):
         """Compile one statement."""
         for array, index in reads(stmt):
             if array in self.rings:
-                self.read(array, index, lets)
+                self.read(array, index, lets, by_product=isinstance(stmt, Wgmma))
         match stmt:
             case For():
                 self.loop(stmt, lets, mask)
@@ -137,15 +138,16 @@ class Compiler(Emitter):
             case _:
                 self.visible(stmt, lets, mask)
 
-    def read(self, array: str, index: Expr, lets: Mapping[str, Expr]) -> None:
+    def read(self, array: str, index: Expr, lets: Mapping[str, Expr], *, by_product: bool) -> None:
         """Compile a read, once per stretch without acts."""
         stage = self.stage(array, index, lets)
-        if (array, stage.text) in self.seen:
+        key = f"{array} by products" if by_product else array, stage.text
+        if key in self.seen:
             return
-        self.seen.add((array, stage.text))
+        self.seen.add(key)
         array = self.trips_of(array)
         self.note("reads", array, stage)
-        self.code.append(Read(array, stage))
+        self.code.append(Read(array, stage, by_product))
 
     def store(self, stmt: Store | VectorStore | CpAsync, lets: Mapping[str, Expr]) -> None:
         """Compile a store into a stage, once per stretch without acts."""

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fuser.protocol.counts import UNUSED, Count, Known
 from fuser.protocol.errors import Unsupported
-from fuser.protocol.model import Model, grows, is_foldable, moves_along, starts_at
+from fuser.protocol.model import Model
 from fuser.protocol.program import LoopRange, Program, indices
+from fuser.protocol.repeats import (
+    decided_by,
+    grows,
+    is_foldable,
+    moves_along,
+    repeats_since,
+    starts_at,
+)
 from fuser.protocol.state import Agent, Content, Flight, Pending, State
+from fuser.protocol.values import Compiled
+
+
+class Round(NamedTuple):
+    """After how many trips everything repeats, and from which trip on."""
+
+    trips: int
+    since: int
 
 
 @dataclass(slots=True)
@@ -25,12 +43,18 @@ class Folding:
     ahead
         By level, agent and instruction: the loops over the last trips that come next. Their trips
         follow from the count, which must not be forgotten before.
+    owed
+        By level, agent and instruction: whether what comes behind the loops depends on the count.
+    rounds
+        By level; none where nothing is folded.
     """
 
     model: Model
     pinned: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
     ahead: tuple[tuple[tuple[tuple[LoopRange, ...], ...], ...], ...] = field(init=False)
+    owed: tuple[tuple[tuple[bool, ...], ...], ...] = field(init=False)
     parts: tuple[tuple[int, ...], ...] = field(init=False)
+    rounds: tuple[Round, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         levels, agents = range(len(self.model.folds)), self.model.agents
@@ -40,30 +64,74 @@ class Folding:
             tuple(self._ahead(level, p, parts) for p, parts in zip(agents, self.parts, strict=True))
             for level in levels
         )
-        for level in levels:
-            if self.model.folds[level]:
-                self._require_forgettable(level)
+        self.owed = tuple(
+            tuple(self._owed(level, a, p) for a, p in enumerate(agents)) for level in levels
+        )
+        folded = [level for level in levels if self.model.folds[level]]
+        self.rounds = tuple(self._round(level) for level in folded)
 
-    def _require_forgettable(self, level: int) -> None:
-        """Raise `Unsupported` where states do not repeat from one trip to the next.
+    def _round(self, level: int) -> Round:
+        """Return after how many trips states repeat, and from which on.
 
-        A round of an unrolled loop is several trips. How many are left when the loop is over then
-        depends on the count, which would be forgotten.
+        Raises
+        ------
+        Unsupported
+            They do not. A round of an unrolled loop is several trips: how many are left when the
+            loop is over then depends on the count, which would be forgotten.
         """
-        period = self.model.analysis.period
-        for program, pinned in zip(self.model.agents, self.pinned[level], strict=True):
+        period, levels = self.model.analysis.period, len(self.model.folds)
+        for program in self.model.agents:
             for loop in (loop for loop in program.loops if loop.level == level):
                 if grows(loop, level, period) and not is_foldable(loop, level, period):
                     raise Unsupported("its loops make several trips at a time, as unrolled ones do")
-            spans = [range(loop.enter, loop.exit) for loop in program.loops if loop.level == level]
-            for pc, instruction in enumerate(program.code):
-                if pinned[pc] or any(pc in span for span in spans):
-                    continue
+        inside = {e.text: e for e in self._deciding(level)}
+        behind = {
+            e.text: e for a, p in enumerate(self.model.agents)
+            for pc in self._behind(level, a, p) for e in indices(p.code[pc])
+        }  # fmt: skip
+        for trips in range(self.model.folds[level], period + 1, self.model.folds[level]):
+            since = [
+                repeats_since(e, level, trips, period, levels)
+                for e in (*inside.values(), *behind.values())
+            ]
+            known = [n for n in since if n is not None]
+            if period % trips == 0 and len(known) == len(since):
+                return Round(trips, max(known, default=0))
+        if behind:
+            raise Unsupported(
+                "what it does behind its loops depends on how many trips they made, as of "
+                "unrolled loops whose last round is not whole"
+            )
+        raise Unsupported("what its loops do depends on the trip beyond stage and parity")
+
+    def _deciding(self, level: int) -> Iterator[Compiled]:
+        """Yield what decides what is done in the loops that are folded."""
+        period = self.model.analysis.period
+        for program in self.model.agents:
+            for loop in program.loops:
+                if loop.level == level and is_foldable(loop, level, period):
+                    for instruction in program.code[loop.enter : loop.exit]:
+                        yield from decided_by(instruction, level)
+
+    def _behind(self, level: int, a: int, program: Program) -> Iterator[int]:
+        """Yield the instructions behind the loops of a level that depend on its count."""
+        spans = [range(loop.enter, loop.exit) for loop in program.loops if loop.level == level]
+        for pc, instruction in enumerate(program.code):
+            if not self.pinned[level][a][pc] and not any(pc in span for span in spans):
                 if any(level in e.counts for e in indices(instruction)):
-                    raise Unsupported(
-                        "what it does behind its loops depends on how many trips they made, as of "
-                        "unrolled loops whose last round is not whole"
-                    )
+                    yield pc
+
+    def _owed(self, level: int, a: int, program: Program) -> tuple[bool, ...]:
+        behind = tuple(self._behind(level, a, program))
+        stops = self._stops(level, program, self.parts[a])
+        return tuple(any(pc <= at < stop for at in behind) for pc, stop in enumerate(stops))
+
+    def _stops(self, level: int, program: Program, parts: tuple[int, ...]) -> Iterator[int]:
+        """Yield, by instruction, where what counts its trips ends."""
+        around = [loop for loop in program.loops if loop.level == level - 1]
+        for pc in range(len(program.code)):
+            stop = min((o.exit for o in around if o.enter < pc < o.exit), default=len(program.code))
+            yield min((stop, *(parting for parting in parts if pc <= parting)))
 
     def _ahead(
         self, level: int, program: Program, parts: tuple[int, ...]
@@ -73,19 +141,22 @@ class Folding:
             loop for loop in program.loops
             if loop.level == level and moves_along(loop, level, period)
         ]  # fmt: skip
-        around = [loop for loop in program.loops if loop.level == level - 1]
-        result = list[tuple[LoopRange, ...]]()
-        for pc in range(len(program.code)):
-            stop = min((o.exit for o in around if o.enter < pc < o.exit), default=len(program.code))
-            stop = min((stop, *(parting for parting in parts if pc <= parting)))
-            result.append(tuple(loop for loop in loops if pc < loop.enter < stop))
-        return tuple(result)
+        return tuple(
+            tuple(loop for loop in loops if pc < loop.enter < stop)
+            for pc, stop in enumerate(self._stops(level, program, parts))
+        )
 
     def to_come(self, level: int, a: int, agent: Agent, count: Count) -> list[int]:
         """Return where an agent is among the trips of a level, or at least will be."""
         if len(agent.v) > level:
             return [agent.v[level]]
-        return [starts_at(loop, level, count[0]) for loop in self.ahead[level][a][agent.pc]]
+        begin = [starts_at(loop, level, count[0]) for loop in self.ahead[level][a][agent.pc]]
+        return [*begin, count[0]] if self.owed[level][a][agent.pc] else begin
+
+    def shift(self, level: int, least: int) -> int:
+        """Return by how many trips states may be shifted in which nobody is before `least`."""
+        trips, since = self.rounds[level]
+        return max(least - since, 0) // trips * trips
 
     def _pinned(self, level: int) -> tuple[tuple[bool, ...], ...]:
         period = self.model.analysis.period
@@ -159,7 +230,7 @@ class Folding:
     def fold_outer(self, state: State) -> State:
         """Shift the trips of level 0."""
         outer, base, inner = state.known
-        agents, fold = state.agents, self.model.folds[0]
+        agents = state.agents
         if any(self.pinned[0][a][agent.pc] for a, agent in enumerate(agents)):
             return state
         inside = [n for a, agent in enumerate(agents) for n in self.to_come(0, a, agent, outer)]
@@ -168,7 +239,7 @@ class Folding:
         least = min(inside)
         if len(self.model.folds) > 1 and least > base:
             inner, base = inner[least - base :], least
-        shift = least // fold * fold
+        shift = self.shift(0, least)
         if not shift:
             return state._replace(known=(outer, base, inner))
         moved = tuple(shifted(agent, shift) for agent in agents)
@@ -187,7 +258,6 @@ class Folding:
     def fold_iteration(self, state: State, iteration: int, offset: int) -> State:
         """Shift the trips of level 1 in one outer iteration."""
         inner = state.known[2]
-        fold = self.model.folds[1]
         values = list[int]()
         for a, agent in enumerate(state.agents):
             if not agent.v or agent.v[0] > iteration:
@@ -197,7 +267,7 @@ class Folding:
             values += self.to_come(1, a, agent, inner[offset])
         if not values:
             return replaced(state, offset, UNUSED)
-        shift = min(values) // fold * fold
+        shift = self.shift(1, min(values))
         if not shift:
             return state
         moved = tuple(

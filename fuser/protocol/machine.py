@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from fuser.protocol.counts import Known
 from fuser.protocol.errors import Undecided, Violation
+from fuser.protocol.groups import begun, effect, hide
 from fuser.protocol.model import Model
 from fuser.protocol.program import (
     Act,
@@ -21,11 +22,14 @@ from fuser.protocol.program import (
     Program,
     Read,
 )
+from fuser.protocol.reads import judge
 from fuser.protocol.state import (
     NO_STEP,
     PASS,
+    PRODUCTS,
     Agent,
     Flight,
+    Groups,
     Pending,
     State,
     Step,
@@ -38,8 +42,9 @@ from fuser.protocol.state import (
 LONGEST_STRETCH = 100_000
 MOST_FLIGHTS = 400
 """An agent that has so much in flight goes on without ever waiting."""
-ISSUED = ("arrive", "copy", "cp_async")
-"""Acts that never wait: their effect comes any time later, like that of a copy."""
+ISSUED = ("arrive", "copy", "cp_async", "commit products")
+"""Acts that never wait: their effect comes any time later, like that of a copy, or is nobody else's
+business, like the end of a group."""
 
 
 Notes: TypeAlias = tuple[tuple[str, int, range], ...]
@@ -63,7 +68,7 @@ class Machine:
     Attributes
     ----------
     stored
-        Ring arrays that the copy engine stores out of.
+        Ring arrays that the copy engine stores out of, or products read.
     """
 
     model: Model
@@ -73,8 +78,9 @@ class Machine:
     stored: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        acts = (i for program in self.model.agents for i in program.code if isinstance(i, Act))
-        names = {act.barrier for act in acts if act.kind == "store"}
+        code = [i for program in self.model.agents for i in program.code]
+        names = {i.barrier for i in code if isinstance(i, Act) and i.kind == "store"}
+        names |= {i.array for i in code if isinstance(i, Read) and i.by_product}
         self.stored = frozenset(map(self.model.arrays.index, names))
 
     def initial(self) -> list[State]:
@@ -110,20 +116,8 @@ class Machine:
             stretches = tuple(self.stretch(a, pc, agent.v, state.known))
             self.stretches[key] = stretches
         for known, at, v, notes, step in stretches:
-            fills, reads, now = agent.fills, agent.reads, pending
-            for what, array, cells in notes:
-                if what == "read":
-                    read = Pending(cells, array, reads[array], False)
-                    self.judge(state, a, read)
-                    if read not in now:
-                        now = (*now, read)
-                elif what == "fills":
-                    fills = (*fills[:array], fills[array] + 1, *fills[array + 1 :])
-                elif what == "reads":
-                    reads = (*reads[:array], reads[array] + 1, *reads[array + 1 :])
-                else:
-                    now = tuple(p._replace(converged=True) for p in now)
-            moved = Agent(at, v, fills, reads, agent.tokens, now, step, agent.stores, agent.hidden)
+            fills, reads, now, groups = self.noted(state, a, pending, notes)
+            moved = Agent(at, v, fills, reads, agent.tokens, now, step, groups, agent.hidden)
             agents = (*state.agents[:a], moved, *state.agents[a + 1 :])
             here = State(agents, state.barriers, state.contents, state.flights, known)
             if step.kind in ISSUED:
@@ -133,6 +127,29 @@ class Machine:
                 yield from self.advance(issued, a, at + 1, issued.agents[a].pending)
             else:
                 yield here
+
+    def noted(
+        self, state: State, a: int, now: tuple[Pending, ...], notes: Notes
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Pending, ...], tuple[Groups, ...]]:
+        """Return what agent `a` has filled and read, reads now, and what its groups read."""
+        agent = state.agents[a]
+        fills, reads, groups = agent.fills, agent.reads, agent.groups
+        for what, array, cells in notes:
+            if what == "read":
+                read = Pending(cells, array, reads[array], False)
+                judge(self.model, state, a, read)
+                if read not in now:
+                    now = (*now, read)
+            elif what == "product":
+                read = Pending(cells, array, reads[array], False)
+                groups = begun(self.model, state, a, PRODUCTS, read, groups)
+            elif what == "fills":
+                fills = (*fills[:array], fills[array] + 1, *fills[array + 1 :])
+            elif what == "reads":
+                reads = (*reads[:array], reads[array] + 1, *reads[array + 1 :])
+            else:
+                now = tuple(p._replace(converged=True) for p in now)
+        return fills, reads, now, groups
 
     def stretch(self, a: int, pc: int, v: tuple[int, ...], known: Known) -> Iterator[Stretch]:
         """Yield the ways to the next act; more than one where a trip count gets decided."""
@@ -161,9 +178,10 @@ class Machine:
         """Yield what one instruction that nobody else sees leads to."""
         arrays = self.model.arrays
         match program.code[pc]:
-            case Read(array, stage):
+            case Read(array, stage, by_product):
                 for refined, at in self.model.counting.decide(stage, v, known):
-                    note = "read", arrays.index(array), self.cells(array, at)
+                    what = "product" if by_product else "read"
+                    note = what, arrays.index(array), self.cells(array, at)
                     yield refined, pc + 1, v, (*notes, note)
             case Converge():
                 yield known, pc + 1, v, (*notes, ("converge", 0, range(0)))
@@ -261,29 +279,6 @@ class Machine:
             if array == name and at == slot and mask in (lanes, -1)
         )
 
-    # ---- judging reads -----------------------------------------------------------------------
-
-    def judge(self, state: State, a: int, read: Pending) -> None:
-        """Raise `Violation` unless a stage holds the trip that is read."""
-        array = self.model.arrays[read.array]
-        who = self.model.agents[a].name
-        if not read.cells:
-            raise Violation("bounds", f"{who} reads a stage outside {array}")
-        for cell in read.cells:
-            content = state.contents[cell]
-            if content is not None and content.array != read.array:
-                other = self.model.arrays[content.array]
-                raise Violation("RAW", f"{who} reads {array}, and the stage holds {other}")
-            if content is None or content.trip < read.trip:
-                raise Violation("RAW", f"{who} reads {array} before its copy is issued")
-            if content.trip > read.trip:
-                later = content.trip - read.trip
-                raise Violation(
-                    "WAR", f"{who} reads {array}, which is refilled for {later} trips later"
-                )
-            if not content.landed:
-                raise Violation("RAW", f"{who} reads {array} before its copy has landed")
-
 
 def _counted(program: Program, arrays: tuple[str, ...], what: str) -> tuple[int, ...]:
     """Return 0 for every array whose trips an agent counts, -1 for others."""
@@ -301,6 +296,8 @@ def issue(m: Machine, state: State, a: int) -> State:
     who = m.model.agents[a].name
     if step.fault:
         raise Violation("bounds", f"{who}: {step.fault}")
+    if step.kind == "commit products":
+        return effect(m.model, state, a, step)
     if step.cell >= 0 and state.barriers[step.cell] is None:
         what = barrier_name(m.model, step.cell)
         raise Violation("dead barrier", f"{who} uses {what}, which is not initialised")
@@ -309,7 +306,7 @@ def issue(m: Machine, state: State, a: int) -> State:
     state = _read_before(m, state, a)
     trips = tuple((cell, array, agent.fills[array]) for array, cell in step.writes)
     if step.kind == "cp_async":
-        filled = fill(state, trips, landed=False)
+        filled = hide(m.stored, fill(state, trips, landed=False), a, step)
         over = () if step.cell < 0 else finishing(agent)
         return launch(filled, Flight(step.cell, 0, step.weight, trips, a, over))
     barrier = state.barriers[step.cell]
@@ -325,7 +322,7 @@ def _read_before(m: Machine, state: State, a: int) -> State:
     agent = state.agents[a]
     over = finishing(agent)
     for read in over:
-        m.judge(state, a, read)
+        judge(m.model, state, a, read)
     longer = tuple(p for p in agent.pending if p not in over)
     agents = (*state.agents[:a], agent._replace(pending=longer), *state.agents[a + 1 :])
     return state._replace(agents=agents)

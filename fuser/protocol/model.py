@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import lcm
@@ -19,7 +18,8 @@ from fuser.protocol.counts import UNUSED, Counting
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.fills import filled_twice
 from fuser.protocol.partings import partings, require_one_size
-from fuser.protocol.program import Act, Instruction, LoopRange, Program, Read
+from fuser.protocol.program import Act, Program, Read
+from fuser.protocol.repeats import is_foldable, named_by
 from fuser.protocol.rings import (
     PERIODS,
     Ring,
@@ -330,22 +330,8 @@ def _indices(model: Model, level: int) -> list[Compiled]:
         for loop in program.loops:
             if loop.level == level and is_foldable(loop, level, period):
                 for instruction in program.code[loop.enter : loop.exit]:
-                    found |= {e.text: e for e in _named_by(instruction)}
+                    found |= {e.text: e for e in named_by(instruction)}
     return list(found.values())
-
-
-def _named_by(instruction: Instruction) -> Iterator[Compiled]:
-    if isinstance(instruction, Read):
-        yield instruction.stage
-    if not isinstance(instruction, Act):
-        return
-    yield from (stage for _, stage, _ in instruction.writes)
-    if instruction.index is not None:
-        yield instruction.index
-    if instruction.kind == "wait" and instruction.number is not None:
-        yield instruction.number
-    if instruction.token is not None:
-        yield instruction.token[1]
 
 
 def _repeats(e: Compiled, level: int, step: int, model: Model, residue: int | None) -> bool:
@@ -361,43 +347,6 @@ def _repeats(e: Compiled, level: int, step: int, model: Model, residue: int | No
                     if e.at(v, n0, n1) != e.at(w, n0, n1):
                         return False
     return True
-
-
-def moves_along(loop: LoopRange, level: int, period: int) -> bool:
-    """Whether a loop starts as many trips later as the count is larger: one over the last trips."""
-    return starts_at(loop, level, 3 * period) > 2 * period and _shifts(loop.start, level, period)
-
-
-def is_foldable(loop: LoopRange, level: int, period: int) -> bool:
-    """Whether trip i of n trips is like trip i - s of n - s: the loop ends as much earlier."""
-    if _bound(loop.extent, 3 * period, level) <= 2 * period:
-        return False  # bounded
-    return _shifts(loop.extent, level, period)
-
-
-def grows(loop: LoopRange, level: int, period: int) -> bool:
-    """Whether a loop ends later and later as the count becomes larger, be it in rounds."""
-    many = 64 * period
-    return _bound(loop.extent, 2 * many, level) > _bound(loop.extent, many, level)
-
-
-def starts_at(loop: LoopRange, level: int, n: int) -> int:
-    """Return the first trip of a loop where there are `n` trips."""
-    return _bound(loop.start, n, level)
-
-
-def _shifts(e: Compiled, level: int, period: int) -> bool:
-    """Whether a bound is less by s where there are s trips fewer, as long as it is that large."""
-    return all(
-        _bound(e, n - s, level) == end - s
-        for n in range(3 * period + 1)
-        for end in (_bound(e, n, level),)
-        for s in range(min(end, n + 1))
-    )
-
-
-def _bound(e: Compiled, n: int, level: int) -> int:
-    return e.at((0, 0), n, n) if not level else e.at((0, 0), 0, n)
 
 
 def residues(analysis: Analysis) -> tuple[int | None, ...]:

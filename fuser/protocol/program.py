@@ -19,7 +19,8 @@ class Act:
     ----------
     kind
         ``init fence inval arrive wait wait_token copy write cp_async sync end``; of stores by the
-        copy engine ``store commit wait_read show``.
+        copy engine ``store commit wait_read show``; of matrix products ``commit products``
+        and ``wait products``.
     barrier, index, number
         Element of a barrier array, of a store: stage of an array; count, bytes, parity or groups
         that may be pending, by kind.
@@ -51,10 +52,17 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The agent reads a stage, some time between the acts around this."""
+    """The agent reads a stage, some time between the acts around this.
+
+    Attributes
+    ----------
+    by_product
+        A matrix product reads, which is issued here and goes on until its group is waited for.
+    """
 
     array: str
     stage: Index
+    by_product: bool = False
 
 
 @dataclass(frozen=True, slots=True)

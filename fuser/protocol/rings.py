@@ -30,6 +30,9 @@ from fuser.kir.stmts import (
     TensorStore,
     VectorLoad,
     VectorStore,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
 )
 from fuser.protocol.values import elements_of
 
@@ -40,8 +43,8 @@ ARRIVALS = (
 WAITS = (MbarrierWait, MbarrierWaitToken)
 ENGINE_LOADS = (BulkLoad, TensorLoad)
 ENGINE_STORES = (BulkStore, TensorStore)
-GROUPS = (BulkCommit, BulkWaitRead, BulkWait)
-"""What a thread does with the stores it has issued."""
+GROUPS = (BulkCommit, BulkWaitRead, BulkWait, WgmmaCommit, WgmmaWait)
+"""What a thread does with the stores and the products it has issued."""
 PERIODS = 2
 """A stage and the parity of its round repeat after so many rounds."""
 
@@ -258,5 +261,8 @@ def reads(stmt: Stmt) -> Iterator[tuple[str, Expr]]:
     """Yield memory and index of every element that a statement reads."""
     if isinstance(stmt, VectorLoad):
         yield stmt.memory, stmt.index
+    if isinstance(stmt, Wgmma):
+        yield stmt.a, stmt.a_index
+        yield stmt.b, stmt.b_index
     for element in elements_of(stmt):
         yield element.memory, element.index

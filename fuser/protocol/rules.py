@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fuser.protocol import stores
+from fuser.protocol import groups
 from fuser.protocol.errors import Undecided, Violation
 from fuser.protocol.machine import Machine
+from fuser.protocol.reads import judge
 from fuser.protocol.state import (
     Agent,
     Barrier,
@@ -53,7 +54,7 @@ def finished(state: State) -> bool:
 
 def check_end(m: Machine, state: State) -> None:
     """Raise `Violation` where a kernel must not end."""
-    stores.check_end(state)
+    groups.check_end(state)
     for flight in state.flights:
         if flight.writes:
             raise Violation("exit", "the block ends with a copy in flight")
@@ -63,7 +64,7 @@ def check_end(m: Machine, state: State) -> None:
             raise Violation("exit", f"the block ends in the middle of a phase of {name(m, cell)}")
     for a, agent in enumerate(state.agents):
         for read in agent.pending:
-            m.judge(state, a, read)
+            judge(m.model, state, a, read)
 
 
 def name(m: Machine, cell: int) -> str:
@@ -105,7 +106,7 @@ def _read_on(m: Machine, state: State, a: int) -> tuple[Pending, ...]:
     """Judge the reads that may have lasted until now; return those that may last longer."""
     agent = state.agents[a]
     for read in agent.pending:
-        m.judge(state, a, read)
+        judge(m.model, state, a, read)
     return tuple(p for p in agent.pending if agent.step.partial and not p.converged)
 
 
@@ -188,9 +189,9 @@ def _effect(m: Machine, state: State, a: int, step: Step) -> State:
         case "write":
             fills = state.agents[a].fills
             trips = tuple((cell, array, fills[array]) for array, cell in step.writes)
-            return stores.hide(m, fill(state, trips, landed=True), a, step)
-        case "store" | "commit" | "wait_read" | "show":
-            return stores.effect(m, state, a, step)
+            return groups.hide(m.stored, fill(state, trips, landed=True), a, step)
+        case _ if step.kind in groups.ACTS:
+            return groups.effect(m.model, state, a, step)
         case _:
             raise AssertionError(step.kind)
 
@@ -280,7 +281,7 @@ def _landed(m: Machine, state: State, flight: Flight) -> State:
         contents[cell] = Content(array, trip, True)
     for read in flight.reads:
         if read in state.agents[flight.agent].pending:
-            m.judge(state, flight.agent, read)
+            judge(m.model, state, flight.agent, read)
     if flight.reads:
         agents = list(state.agents)
         agent = agents[flight.agent]

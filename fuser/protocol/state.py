@@ -10,7 +10,24 @@ from fuser.protocol.model import Model
 
 Write: TypeAlias = tuple[int, int, int]
 """A cell, and the array and trip that it is filled for."""
-NO_STORES: tuple[tuple[int, ...], ...] = ((),)
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+"""Cells that may still be read, in groups: the open one, then the closed ones, the latest first."""
+
+
+class Reader(NamedTuple):
+    """What goes on to read a stage while its thread does, in the words of faults."""
+
+    noun: str
+    verb: str
+    engine: str
+
+
+READERS = (
+    Reader("store", "stores", "the copy engine"),
+    Reader("matrix product", "multiplies", "a matrix product"),
+)
+STORES, PRODUCTS = range(2)
+NO_GROUPS: tuple[Groups, ...] = (((),),) * len(READERS)
 
 
 class Barrier(NamedTuple):
@@ -51,11 +68,10 @@ class Agent(NamedTuple):
 
     Attributes
     ----------
-    stores
-        Cells that stores by the copy engine may still read, in groups: the open one, then the
-        closed ones, the latest first.
+    groups
+        Stages that stores by the copy engine, and matrix products, may still read: by `READERS`.
     hidden
-        Cells that the agent has written and not shown to the copy engine.
+        Cells that the agent has written and not shown to the asynchronous proxy.
     """
 
     pc: int
@@ -65,7 +81,7 @@ class Agent(NamedTuple):
     tokens: tuple[int, ...]
     pending: tuple[Pending, ...]
     step: Step
-    stores: tuple[tuple[int, ...], ...] = NO_STORES
+    groups: tuple[Groups, ...] = NO_GROUPS
     hidden: tuple[int, ...] = ()
 
 
@@ -134,10 +150,20 @@ def fill(state: State, trips: tuple[Write, ...], *, landed: bool) -> State:
         held = contents[cell]
         if held is not None and not held.landed:
             raise Violation("WAW", "a stage is written while another copy into it is in flight")
-        if any(cell in group for a in state.agents for group in a.stores):
-            raise Violation("WAR", "a stage is written while a store out of it may still read it")
+        for a in state.agents:
+            if a.groups != NO_GROUPS:
+                _require_unread(cell, a)
         contents[cell] = Content(array, trip, landed)
     return State(state.agents, state.barriers, tuple(contents), state.flights, state.known)
+
+
+def _require_unread(cell: int, agent: Agent) -> None:
+    """Raise `Violation` where a cell may still be read while its thread goes on."""
+    for reader, groups in zip(READERS, agent.groups, strict=True):
+        if any(cell in group for group in groups):
+            raise Violation(
+                "WAR", f"a stage is written while a {reader.noun} out of it may still read it"
+            )
 
 
 def launch(state: State, flight: Flight) -> State:
