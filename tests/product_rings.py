@@ -10,17 +10,23 @@ from dataclasses import dataclass
 
 from fuser.core.dtypes import DataType
 from fuser.core.expr import ONE, ZERO, Const, Expr, Var, equal, less, maximum, minimum
-from fuser.kir.core import BarrierArray, Kernel, Ring, SharedArray, SizeParam, Stmt, TensorParam
-from fuser.kir.core import Unroll
+from fuser.kir.core import (
+    BarrierArray,
+    Kernel,
+    Ring,
+    SharedArray,
+    SizeParam,
+    Stmt,
+    TensorParam,
+    Unroll,
+)
 from fuser.kir.matrix import MatrixLayout
 from fuser.kir.scalar import Element
 from fuser.kir.stmts import (
     BulkLoad,
     DeclareRegisters,
-    FenceProxyAsync,
     For,
     If,
-    Let,
     MbarrierArrive,
     MbarrierArriveExpectTx,
     MbarrierArriveToken,
@@ -29,10 +35,8 @@ from fuser.kir.stmts import (
     MbarrierInval,
     MbarrierWait,
     MbarrierWaitToken,
-    NamedBarrier,
     Role,
     Roles,
-    SetMaxRegisters,
     Store,
     SyncThreads,
     SyncWarp,
@@ -127,7 +131,9 @@ class Products:
         return (*head, *self._made(), *ring, *self._given_back())
 
     def _made(self) -> Body:
-        inits: Body = (MbarrierInit("full", S, Const(self.consumers if self.sync == "token" else 1)),)
+        inits: Body = (
+            MbarrierInit("full", S, Const(self.consumers if self.sync == "token" else 1)),
+        )
         if self.war == "mbarrier":
             inits += (MbarrierInit("empty", S, Const(self.consumers // 32)),)
         first = If(equal(THREAD, 0), (For("s", Const(self.stages), inits), MbarrierInitFence()))
@@ -151,7 +157,11 @@ class Products:
         )  # fmt: skip
         last = self.use(L, None) if p else ()
         return (
-            *((For("l", minimum(Const(p), N), self.fill(L), ROLLED, label="prologue"),) if p else ()),
+            *(
+                (For("l", minimum(Const(p), N), self.fill(L), ROLLED, label="prologue"),)
+                if p
+                else ()
+            ),
             WgmmaFence("acc", REGISTERS),
             For("l", maximum(N - p, 0), whole, ROLLED, label="main"),
             *((For("l", N, last, ROLLED, maximum(N - p, 0), label="epilogue"),) if p else ()),

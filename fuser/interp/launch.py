@@ -15,12 +15,12 @@ from fuser.core.expr import Expr, evaluate
 from fuser.kir.core import Kernel, ScalarParam, TensorMapParam, TensorParam
 from fuser.kir.launch_limits import Dim3, check_cluster_tiles, check_extents
 from fuser.kir.tensor_map import SWIZZLE_BYTES
-from fuser.sim.agent import Agent, Array
+from fuser.sim.agent import Agent, Array, uniform
 from fuser.sim.copies import TensorMap
 from fuser.sim.memory import Memory, flat_view, poison
 from fuser.sim.phases import Mbarriers
 
-BLOCK_NAMES = ("bx", "by", "bz", "cx", "cy", "cz", "cluster_rank")
+COORDINATES = ("bx", "by", "bz", "cx", "cy", "cz", "cluster_rank", "tx", "ty", "tz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Launch:
             env.update(zip(names, _coordinates(linear, extents), strict=True))
         env["thread"] = lanes
         if ids.size == 1:
-            env.update((n, int(np.ravel(env[n])[0])) for n in BLOCK_NAMES)
+            env.update((n, uniform(env[n], None)) for n in COORDINATES)
         slot = np.repeat(np.arange(ids.size), tid.size)
         return Agent(name, lanes, slot, env, dict(self.scalars))
 

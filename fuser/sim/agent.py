@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.sim.accumulators import Accumulators
+from fuser.sim.memo import FEW_LANES, Memo, frozen
 
 Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = "int | NDArray[np.int64]"
@@ -64,7 +65,8 @@ class Agent:
     slot
         Which block of the machine each lane belongs to.
     env
-        Index variables: Python ints where uniform, int64 arrays of shape (lanes,) elsewhere.
+        Index variables: Python ints where uniform, int64 arrays of shape (lanes,) elsewhere, to
+        be replaced and never changed.
     values
         Named scalars: NumPy scalars where uniform, arrays of shape (lanes,) elsewhere.
     mask
@@ -73,6 +75,8 @@ class Agent:
         The statement being executed, for error texts.
     everyone
         A mask of all lanes.
+    memo
+        What it has computed before, if it has few lanes.
     """
 
     name: str
@@ -84,10 +88,13 @@ class Agent:
     mask: Mask = None
     at: object = None
     everyone: NDArray[np.bool_] = field(init=False)
+    memo: Memo | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.everyone = np.ones(self.lanes, np.bool_)
-        self.everyone.flags.writeable = False
+        self.everyone = frozen(np.ones(self.lanes, np.bool_))
+        for value in self.env.values():
+            frozen(value)
+        self.memo = Memo() if self.lanes <= FEW_LANES else None
 
     @property
     def lanes(self) -> int:
@@ -103,16 +110,34 @@ class Agent:
         array: Array = np.asarray(value)
         if array.shape == (self.tid.size,):
             return array
+        if array.ndim == 0 and self.memo is not None:
+            return array.repeat(self.tid.size)  # of few lanes, several times faster
         return np.broadcast_to(array, (self.lanes,))
 
     def narrow(self, mask: Mask, condition: Any) -> Mask:
         """Return the lanes of `mask` where `condition` holds; ``None`` when that is all."""
         if isinstance(condition, int | np.bool_ | np.integer):
             return mask if condition else np.zeros(self.lanes, np.bool_)
-        holds = np.asarray(condition, np.bool_)
-        if mask is not None:
-            return mask & holds
-        return None if bool(holds.all()) else holds
+        narrowed: Mask = self.remember(
+            "narrow", lambda: _narrowed(mask, condition), mask, condition
+        )
+        return narrowed
+
+    def remember(self, what: Hashable, make: Callable[[], Any], *inputs: Any) -> Any:
+        """Return what `make()` computes from ints, masks and index arrays, if possible from memory.
+
+        What is returned is to be read only.
+        """
+        if self.memo is None:
+            return make()
+        return self.memo.find(what, make, inputs)
+
+
+def _narrowed(mask: Mask, condition: Any) -> Mask:
+    holds = np.asarray(condition, np.bool_)
+    if mask is not None:
+        return mask & holds
+    return None if bool(holds.all()) else holds
 
 
 def any_lane(mask: Mask) -> bool:

@@ -57,7 +57,7 @@ def tensor_load(
     reach = own(agent) if mask is None else masked(m, agent, mask)
     target = _box(m, agent, dst, tensor_map, reach)
     source, exists = _elements(m, agent, tensor_map, tensor, coords)
-    source, exists = source[reach.rows], exists[reach.rows]
+    source, exists = source[reach.rows], None if exists is None else exists[reach.rows]
     nbytes = tensor_map.numel * tensor.dtype.nbytes
     _load(m, agent, m.memories[dst[0]], target, tensor, source, nbytes, barrier, reach, exists)
 
@@ -77,7 +77,7 @@ def _load(
     """Issue copies: a row of `target` and `source` for each block that `reach` acts on."""
     barriers, cells = mbarrier.claim(m, agent, *barrier, reach)
     if m.order is not None and m.monitor is not None:
-        for row, cell in enumerate(map(int, cells)):
+        for row, cell in enumerate(map(int, cells.each)):
             if not m.order.cells[barriers.name, cell].fenced:
                 raise ProtocolError(
                     f"{m.where(agent)}: the copy engine need not see {barriers.label(cell)}; "
@@ -87,7 +87,7 @@ def _load(
             there = source[row] if exists is None else source[row][exists[row]]
             m.monitor.copy(agent, src, there, "read", key, time)
             m.monitor.copy(agent, dst, target[row], "write", key, time)
-    np.add.at(barriers.flying, cells, 1)
+    barriers.flying[cells.unique] += cells.counts
     stmt = agent.at
 
     def land() -> None:
@@ -102,7 +102,7 @@ def _load(
 def _move(
     src: Memory, source: Ints, dst: Memory, target: Ints, exists: NDArray[np.bool_] | None
 ) -> None:
-    if exists is None or exists.all():
+    if exists is None:
         move(src.data, source, dst.data, target)
         return
     dst.data.view(f"u{dst.data.itemsize}")[target[~exists]] = 0
@@ -126,7 +126,7 @@ def tensor_store(m: Machine, agent: Agent, name: str, coords: tuple[Any, ...], s
     source = _box(m, agent, src, tensor_map, own(agent))
     target, exists = _elements(m, agent, tensor_map, tensor, coords)
     row = tensor_map.dims[0] * tensor.dtype.nbytes
-    if row % UNIT and not exists.all():
+    if row % UNIT and exists is not None:
         raise ProtocolError(
             f"{m.where(agent)}: a box overhangs rows of {row} bytes of {tensor.name}; the engine "
             f"writes {UNIT} bytes at a time, so needed a multiple of {UNIT}"
@@ -264,6 +264,16 @@ def _contiguous(m: Machine, agent: Agent, place: Place, nbytes: int) -> Ints:
 
 def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap, reach: Reach) -> Ints:
     """Return the shared elements of boxes, in the order of the tensor's."""
+    if reach is not own(agent):
+        return _box_of(m, agent, place, tensor_map, reach)
+    what = "box", place[0], tensor_map.extents, tensor_map.swizzle_bits
+    box: Ints = agent.remember(
+        what, lambda: _box_of(m, agent, place, tensor_map, reach), place[1], agent.mask
+    )
+    return box
+
+
+def _box_of(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap, reach: Reach) -> Ints:
     memory = m.memories[place[0]]
     first = _first(m, agent, memory, place[1], TENSOR_ALIGN)
     pattern = TENSOR_ALIGN << tensor_map.swizzle_bits
@@ -279,8 +289,8 @@ def _box(m: Machine, agent: Agent, place: Place, tensor_map: TensorMap, reach: R
 
 def _elements(
     m: Machine, agent: Agent, tensor_map: TensorMap, tensor: Memory, coords: tuple[Any, ...]
-) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the tensor's elements of boxes, and which of them exist."""
+) -> tuple[Ints, NDArray[np.bool_] | None]:
+    """Return the tensor's elements of boxes, and which of them exist; None: all of them."""
     spread = [np.asarray(agent.spread(c)[agent.active()], np.int64) for c in coords]
     odd = spread[0][spread[0] * tensor.dtype.nbytes % 16 != 0]
     if odd.size:
@@ -289,5 +299,6 @@ def _elements(
             "multiple of 16 bytes; the hardware stops at an illegal instruction"
         )
     where, exists = tensor_map.source(spread)
-    _bounds(m, agent, tensor, where[exists], where[exists])
+    inside = where if exists is None else where[exists]
+    _bounds(m, agent, tensor, inside, inside)
     return where, exists

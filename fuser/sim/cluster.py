@@ -36,8 +36,13 @@ class Reach:
 
 def own(agent: Agent) -> Reach:
     """Return the reach of lanes that act on their own blocks."""
-    slots = agent.slot[agent.active()]
-    return Reach(np.arange(slots.size), slots)
+
+    def make() -> Reach:
+        slots = agent.slot[agent.active()]
+        return Reach(np.arange(slots.size), slots)
+
+    reach: Reach = agent.remember("own", make, agent.mask)
+    return reach
 
 
 def peer(m: Machine, agent: Agent, rank: Any) -> Reach:

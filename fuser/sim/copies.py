@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fuser.sim.agent import Array
+from fuser.sim.memo import frozen
 
 Ints = NDArray[np.int64]
 
@@ -30,7 +33,7 @@ class Flight:
 
     def may_land(self) -> bool:
         """Whether nothing has to land before."""
-        return all(f.landed for f in self.after)
+        return not self.after or all(f.landed for f in self.after)
 
 
 @dataclass(slots=True)
@@ -100,20 +103,22 @@ class TensorMap:
     @property
     def numel(self) -> int:
         """Elements of a box, those that overhang included."""
-        return int(np.prod(self.extents))
+        return prod(self.extents)
 
-    def source(self, coords: Sequence[Ints]) -> tuple[Ints, NDArray[np.bool_]]:
-        """Return flat tensor elements of boxes, shape (lanes, numel), and which of them exist."""
-        place = np.arange(self.numel)
+    def source(self, coords: Sequence[Ints]) -> tuple[Ints, NDArray[np.bool_] | None]:
+        """Return flat tensor elements of boxes, shape (lanes, numel), and which of them exist.
+
+        None: all do.
+        """
+        ways = _ways(self.extents, self.steps)
         flat = np.full((coords[0].size, self.numel), self.offset)
-        exists = np.ones(flat.shape, np.bool_)
-        for first, dim, stride, extent, step in zip(
-            coords, self.dims, self.strides, self.extents, self.steps, strict=True
-        ):
-            at = first[:, None] + place % extent * step
-            exists &= (at >= 0) & (at < dim)
+        exists: NDArray[np.bool_] | None = None
+        for first, dim, stride, way in zip(coords, self.dims, self.strides, ways, strict=True):
+            at = first[:, None] + way
             flat += at * stride
-            place = place // extent
+            if np.count_nonzero((first < 0) | (first + way[-1] >= dim)):
+                inside = (at >= 0) & (at < dim)
+                exists = inside if exists is None else exists & inside
         return flat, exists
 
     def target(self, first: Ints, itemsize: int) -> Ints:
@@ -121,6 +126,17 @@ class TensorMap:
         place = (first[:, None] + np.arange(self.numel)) * itemsize
         place ^= (place >> 7 & (1 << self.swizzle_bits) - 1) << 4
         return place // itemsize
+
+
+@lru_cache(maxsize=256)
+def _ways(extents: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Ints, ...]:
+    """Return how far the elements of a box are from its first one, along each dimension."""
+    place = np.arange(prod(extents))
+    ways = list[Ints]()
+    for extent, step in zip(extents, steps, strict=True):
+        ways.append(frozen(place % extent * step))
+        place = place // extent
+    return tuple(ways)
 
 
 def move(src: Array, src_at: Array, dst: Array, dst_at: Array) -> None:

@@ -55,8 +55,8 @@ def arrive(m: Machine, agent: Agent, name: str, index: Any) -> None:
     def land() -> None:
         here, agent.at = agent.at, stmt
         if m.order is not None and clock is not None:
-            for cell in np.unique(cells):
-                m.order.arrived((name, int(cell)), clock)
+            for cell in cells:
+                m.order.arrived((name, cell), clock)
         mbarrier.count_arrivals(m, agent, barriers, cells)
         agent.at = here
 

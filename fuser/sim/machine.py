@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.core.errors import ProtocolError
-from fuser.core.expr import Expr
+from fuser.core.expr import Const, Expr, Var
 from fuser.sim.accumulators import Accumulators
 from fuser.sim.agent import Agent, Array, Mask, Registers, Wait, any_lane
 from fuser.sim.copies import Flight, Groups, TensorMap
 from fuser.sim.indexing import Int32OverflowError, evaluate_checked, evaluate_index
+from fuser.sim.memo import inputs_of
 from fuser.sim.memory import Memory, gather, lane_columns, poison, scatter
 from fuser.sim.phases import Knowledge, Mbarriers
 from fuser.sim.proxy import Actor as CopyActor
@@ -129,10 +130,20 @@ class Machine:
 
     def index(self, agent: Agent, e: Expr) -> Any:
         """Evaluate an index expression for the lanes of `agent`."""
+        if isinstance(e, Const):
+            return e.value
+        if isinstance(e, Var):
+            return agent.env[e.name]
+        env = agent.env
+        inputs = tuple([env[name] for name in inputs_of(e)])
         if not self.narrow_index:
-            return evaluate_index(e, agent.env)
+            return agent.remember(e, lambda: evaluate_index(e, env), *inputs)
         try:
-            return evaluate_checked(e, agent.env, agent.mask)
+            return agent.remember(e, lambda: evaluate_checked(e, env, None), *inputs)
+        except Int32OverflowError:
+            pass  # in whatever lanes; now look at those that count
+        try:
+            return evaluate_checked(e, env, agent.mask)
         except Int32OverflowError as error:
             raise ProtocolError(f"{self.where(agent)}: {error}") from error
 
@@ -223,9 +234,8 @@ class Machine:
         if name in agent.registers:
             return self._read_registers(agent, name, index, mask, width)
         memory = self.memories[name]
-        where = self.locate(agent, memory, index, mask, width)
+        where, touched = self._touch(agent, memory, index, mask, width)
         if self.monitor is not None:
-            touched = _touched(agent, where, mask, width)
             self.monitor.access(agent, memory, touched, "read")
         return gather(memory.data, where, width)
 
@@ -237,13 +247,25 @@ class Machine:
         memory = self.memories[name]
         if not memory.writable:
             raise ProtocolError(f"{self.where(agent)}: writes {name}, an input of the kernel")
-        where = self.locate(agent, memory, index, agent.mask, width)
+        where, touched = self._touch(agent, memory, index, agent.mask, width)
         if self.monitor is not None:
-            touched = _touched(agent, where, agent.mask, width)
             shape = (agent.lanes, width)
             written = np.broadcast_to(np.asarray(value).reshape(-1, width), shape)
             self.monitor.access(agent, memory, touched, "write", written[agent.active()])
         scatter(memory.data, where, value, agent.mask, width)
+
+    def _touch(
+        self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int
+    ) -> tuple[Any, Array]:
+        """Return what `locate` does, and what the active lanes touch if a monitor watches."""
+
+        def make() -> tuple[Any, Array]:
+            where = self.locate(agent, memory, index, mask, width)
+            watched = self.monitor is not None
+            return where, _touched(agent, where, mask, width) if watched else agent.tid[:0]
+
+        touch: tuple[Any, Array] = agent.remember(("touch", memory.name, width), make, index, mask)
+        return touch
 
     def locate(self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int) -> Any:
         """Return flat addresses, 0 in lanes outside `mask`."""

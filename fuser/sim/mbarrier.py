@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,55 +19,64 @@ MAX_COUNT = 2**20 - 1
 """Largest arrival count, and largest number of bytes one phase waits for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Barriers that lanes name: one a lane, the different ones sorted, and how often each."""
+
+    each: Ints
+    unique: Ints
+    counts: Ints
+
+    @classmethod
+    def of(cls, each: Ints) -> Cells:
+        """Return the cells that lanes name; nearly always all are one."""
+        if each.size and np.count_nonzero(each != each[0]) == 0:
+            return cls(each, each[:1], np.array([each.size]))
+        return cls(each, *np.unique(each, return_counts=True))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.unique.tolist())
+
+
 def _cells(
     m: Machine, agent: Agent, name: str, index: Any, reach: Reach | None = None
-) -> tuple[Mbarriers, Ints]:
+) -> tuple[Mbarriers, Cells]:
     """Return the cell of every active lane; with `reach`, those it acts on."""
-    barriers = m.barriers[name]
+    barriers, mine = m.barriers[name], own(agent)
+    if reach is not None and reach is not mine:
+        return barriers, _cells_of(m, agent, barriers, index, reach)
+    cells: Cells = agent.remember(
+        ("cells", name), lambda: _cells_of(m, agent, barriers, index, mine), index, agent.mask
+    )
+    return barriers, cells
+
+
+def _cells_of(m: Machine, agent: Agent, barriers: Mbarriers, index: Any, reach: Reach) -> Cells:
     active = agent.active()
-    reach = own(agent) if reach is None else reach
     index = agent.spread(index)[active][reach.rows]
     bad = (index < 0) | (index >= barriers.size)
     if bad.any():
         lane = int(np.flatnonzero(active)[reach.rows[np.argmax(bad)]])
         raise ProtocolError(
-            f"{m.where(agent)}: {name}[{int(index[np.argmax(bad)])}] is outside its "
+            f"{m.where(agent)}: {barriers.name}[{int(index[np.argmax(bad)])}] is outside its "
             f"{barriers.size} barriers, in {m.thread(agent, lane)}"
         )
-    return barriers, reach.slots * barriers.size + index
+    return Cells.of(reach.slots * barriers.size + index)
 
 
 def claim(
     m: Machine, agent: Agent, name: str, index: Any, reach: Reach | None = None
-) -> tuple[Mbarriers, Ints]:
+) -> tuple[Mbarriers, Cells]:
     """Return the live cells that the active lanes use."""
     barriers, cells = _cells(m, agent, name, index, reach)
-    dead = barriers.expected[cells] == 0
-    if dead.any():
-        _fail(m, agent, barriers, int(cells[np.argmax(dead)]), "needed a live barrier")
+    if np.count_nonzero(barriers.expected[cells.unique]) < cells.unique.size:
+        dead = barriers.expected[cells.each] == 0
+        _fail(m, agent, barriers, int(cells.each[np.argmax(dead)]), "needed a live barrier")
     if m.order is not None:
-        for cell in map(int, _distinct(cells)):
+        for cell in cells:
             what = partial(_user, m, agent, barriers, cell)
             m.order.use(agent, (name, cell), what)
     return barriers, cells
-
-
-def _distinct(cells: Ints) -> Ints:
-    """Return the different ones of `cells`, sorted; nearly always all are one."""
-    return cells[:1] if _is_one(cells) else np.unique(cells)
-
-
-def _counted(cells: Ints) -> tuple[Ints, Ints]:
-    """Return the different ones of `cells`, and how often each is there."""
-    return (
-        (cells[:1], np.array([cells.size]))
-        if _is_one(cells)
-        else np.unique(cells, return_counts=True)
-    )
-
-
-def _is_one(cells: Ints) -> bool:
-    return cells.size > 0 and np.count_nonzero(cells != cells[0]) == 0
 
 
 def _user(m: Machine, agent: Agent, barriers: Mbarriers, cell: int) -> str:
@@ -83,21 +93,20 @@ def init(m: Machine, agent: Agent, name: str, index: Any, count: Any) -> None:
     """Make barriers; one thread each."""
     barriers, cells = _cells(m, agent, name, index)
     counts = agent.spread(count)[agent.active()]
-    unique, times = np.unique(cells, return_counts=True)
-    if (times > 1).any():
-        cell = int(unique[np.argmax(times)])
+    if (cells.counts > 1).any():
+        cell = int(cells.unique[np.argmax(cells.counts)])
         _fail(m, agent, barriers, cell, "needed one thread that initialises it")
-    live = barriers.expected[cells] != 0
+    live = barriers.expected[cells.each] != 0
     if live.any():
-        cell = int(cells[np.argmax(live)])
+        cell = int(cells.each[np.argmax(live)])
         _fail(m, agent, barriers, cell, "needed an inval before it is initialised again")
     if (counts < 1).any() or (counts > MAX_COUNT).any():
         raise ProtocolError(f"{m.where(agent)}: count {int(counts.min())}; needed 1 to {MAX_COUNT}")
-    barriers.make(cells, counts)
-    m.knowledge.made(barriers, cells)
+    barriers.make(cells.each, counts)
+    m.knowledge.made(barriers, cells.unique)
     if m.order is not None:
         for cell in cells:
-            m.order.make(agent, (name, int(cell)))
+            m.order.make(agent, (name, cell))
 
 
 def fence_init(m: Machine, agent: Agent) -> None:
@@ -109,7 +118,7 @@ def fence_init(m: Machine, agent: Agent) -> None:
 def inval(m: Machine, agent: Agent, name: str, index: Any) -> None:
     """Unmake barriers that nobody uses any more."""
     barriers, cells = claim(m, agent, name, index)
-    for cell in map(int, _distinct(cells)):
+    for cell in cells:
         if barriers.waiting[cell]:
             _fail(m, agent, barriers, cell, "needed nobody inside a wait on it")
         if barriers.pending[cell] != barriers.expected[cell] or barriers.tx[cell]:
@@ -117,7 +126,7 @@ def inval(m: Machine, agent: Agent, name: str, index: Any) -> None:
         if m.order is not None:
             what = f"{m.where(agent)}: {barriers.label(cell)}"
             m.order.unmake(agent, (name, cell), what)
-    barriers.expected[cells] = barriers.pending[cells] = 0
+    barriers.expected[cells.unique] = barriers.pending[cells.unique] = 0
 
 
 def arrive(
@@ -126,18 +135,18 @@ def arrive(
     """Arrive with every active lane; return the phase each arrival belongs to, one per lane."""
     barriers, cells = claim(m, agent, name, index)
     tokens = np.zeros(agent.lanes, np.int64)
-    tokens[agent.active()] = barriers.phase[cells]
+    tokens[agent.active()] = barriers.phase[cells.each]
     if tx_bytes is not None:
         announced = agent.spread(tx_bytes)[agent.active()]
         if (announced < 0).any() or (announced > MAX_COUNT).any():
             raise ProtocolError(
                 f"{m.where(agent)}: {int(announced.max())} bytes; needed 0 to {MAX_COUNT}"
             )
-        np.add.at(barriers.tx, cells, announced)
-    m.knowledge.arrive(agent.name, barriers, _distinct(cells))
+        np.add.at(barriers.tx, cells.each, announced)
+    m.knowledge.arrive(agent.name, barriers, cells.unique)
     if m.order is not None:
-        for cell in _distinct(cells):
-            m.order.arrive(agent, (name, int(cell)))
+        for cell in cells:
+            m.order.arrive(agent, (name, cell))
     count_arrivals(m, agent, barriers, cells, count)
     return tokens
 
@@ -146,21 +155,20 @@ def arrive_remote(m: Machine, agent: Agent, name: str, index: Any, rank: Any) ->
     """Arrive with every active lane at the barrier of a block of its cluster."""
     barriers, cells = claim(m, agent, name, index, peer(m, agent, rank))
     if m.order is not None:
-        for cell in _distinct(cells):
-            away = int(cell) // barriers.size != int(agent.slot[0])
-            m.order.arrive(agent, (name, int(cell)), away=away)
-    m.knowledge.arrive(agent.name, barriers, _distinct(cells))
+        for cell in cells:
+            away = cell // barriers.size != int(agent.slot[0])
+            m.order.arrive(agent, (name, cell), away=away)
+    m.knowledge.arrive(agent.name, barriers, cells.unique)
     count_arrivals(m, agent, barriers, cells)
 
 
 def count_arrivals(
-    m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, count: int = 1
+    m: Machine, agent: Agent, barriers: Mbarriers, cells: Cells, count: int = 1
 ) -> None:
-    """Take one arrival of `count` per entry of `cells` off what is pending."""
-    unique, arrivals = _counted(cells)
-    arrivals = arrivals * count
+    """Take one arrival of `count` per lane off what is pending."""
+    unique, arrivals = cells.unique, cells.counts * count
     many = arrivals > barriers.pending[unique]
-    if many.any():
+    if np.count_nonzero(many):
         i = int(np.argmax(many))
         needed = f"{int(arrivals[i])} arrivals at once are too many"
         _fail(m, agent, barriers, int(unique[i]), needed)
@@ -168,17 +176,19 @@ def count_arrivals(
     _end(m, agent, barriers, unique)
 
 
-def complete_bytes(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints, nbytes: int) -> None:
-    """Take `nbytes` per entry of `cells` off what is announced: copies have landed."""
-    np.subtract.at(barriers.tx, cells, nbytes)
-    np.subtract.at(barriers.flying, cells, 1)
-    _end(m, agent, barriers, _distinct(cells))
+def complete_bytes(
+    m: Machine, agent: Agent, barriers: Mbarriers, cells: Cells, nbytes: int
+) -> None:
+    """Take `nbytes` per lane off what is announced: copies have landed."""
+    barriers.tx[cells.unique] -= cells.counts * nbytes
+    barriers.flying[cells.unique] -= cells.counts
+    _end(m, agent, barriers, cells.unique)
 
 
 def _end(m: Machine, agent: Agent, barriers: Mbarriers, cells: Ints) -> None:
     """End phases that wait for nothing more."""
     over = (barriers.pending[cells] == 0) & (barriers.tx[cells] < 0)
-    if over.any():
+    if np.count_nonzero(over):
         cell = int(cells[np.argmax(over)])
         _fail(m, agent, barriers, cell, "more bytes have landed than were announced")
     for cell in map(int, barriers.end_phases(cells)):
@@ -203,13 +213,14 @@ def wait_parity(
         Be ordered after arrivals of other blocks, too.
     """
     barriers, cells = claim(m, agent, name, index)
-    parities = agent.spread(parity)[agent.active()]
-    if ((parities != 0) & (parities != 1)).any():
-        raise ProtocolError(f"{m.where(agent)}: parity {parities.tolist()}; needed 0 or 1")
+    spread = agent.spread(parity)[agent.active()]
+    if np.count_nonzero((spread != 0) & (spread != 1)):
+        raise ProtocolError(f"{m.where(agent)}: parity {spread.tolist()}; needed 0 or 1")
     seen = m.knowledge.seen(agent.name, barriers)
+    awaited, parities = (cells.unique, parity) if isinstance(parity, int) else (cells.each, spread)
 
     def pending() -> Ints:
-        return np.asarray(cells[barriers.phase[cells] % 2 == parities])
+        return np.asarray(awaited[barriers.phase[awaited] % 2 == parities])
 
     yield from _wait(m, agent, barriers, cells, pending, seen, far)
 
@@ -219,10 +230,10 @@ def wait_token(m: Machine, agent: Agent, name: str, index: Any, token: Any) -> I
     barriers, cells = claim(m, agent, name, index)
     tokens = agent.spread(token)[agent.active()]
     seen = np.zeros_like(barriers.phase)
-    seen[cells] = tokens
+    seen[cells.each] = tokens
 
     def pending() -> Ints:
-        return np.asarray(cells[barriers.phase[cells] <= tokens])
+        return np.asarray(cells.each[barriers.phase[cells.each] <= tokens])
 
     yield from _wait(m, agent, barriers, cells, pending, seen)
 
@@ -231,17 +242,17 @@ def _wait(
     m: Machine,
     agent: Agent,
     barriers: Mbarriers,
-    cells: Ints,
+    cells: Cells,
     pending: Callable[[], Ints],
     seen: Ints,
     far: bool = False,
 ) -> Iterator[Wait]:
-    stmt = agent.at
+    stmt, unique = agent.at, cells.unique
 
     def check_alias() -> None:
-        ahead = barriers.phase[cells] - seen[cells] > 1
-        if ahead.any():
-            cell = int(cells[np.argmax(ahead)])
+        ahead = barriers.phase[unique] - seen[unique] > 1
+        if np.count_nonzero(ahead):
+            cell = int(unique[np.argmax(ahead)])
             agent.at = stmt
             _fail(
                 m, agent, barriers, cell,
@@ -261,15 +272,14 @@ def _wait(
         return f"{m.where(agent)}: {barriers.state(int(pending()[0]))}"
 
     if not ready():
-        unique = _distinct(cells)
         barriers.waiting[unique] += 1
         yield Wait(ready, why)
         barriers.waiting[unique] -= 1
         check_alias()
-    m.knowledge.learn(agent.name, barriers, _distinct(cells))
+    m.knowledge.learn(agent.name, barriers, unique)
     if m.order is not None:
-        for cell in _distinct(cells):
-            m.order.acquire(agent, (barriers.name, int(cell)), far=far)
+        for cell in cells:
+            m.order.acquire(agent, (barriers.name, cell), far=far)
 
 
 def check_balance(m: Machine) -> None:

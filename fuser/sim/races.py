@@ -131,7 +131,9 @@ class RaceMonitor:
         if shadow is None or where.size == 0:
             return
         active = agent.tid if agent.mask is None else agent.tid[agent.mask]
-        threads = np.repeat(active[: where.shape[0]], where.shape[1])
+        threads = active[: where.shape[0]]
+        if where.shape[1] != 1:
+            threads = np.repeat(threads, where.shape[1])
         elements = where.reshape(-1)
         me = self.rank[agent.name]
         actor = Actor(me, self.clocks[me], int(self.clocks[me, me]))
@@ -218,8 +220,8 @@ class RaceMonitor:
     ) -> None:
         writer = shadow.writer[e]
         time = shadow.writes.time[e]
-        bad = (writer != NOBODY) & (time > actor.known[writer])
-        if bad.any():
+        bad = time > actor.known[writer]  # of elements that nobody has written, the time is 0
+        if np.count_nonzero(bad):
             bad &= ~self.order.is_told(actor.known, writer, shadow.writes.thread[e], time)
         if bad.any():
             i = int(np.argmax(bad))
@@ -238,7 +240,7 @@ class RaceMonitor:
         for reader, touch in shadow.reads.items():
             time = touch.time[e]
             bad = time > actor.known[reader]
-            if bad.any():
+            if np.count_nonzero(bad):
                 bad &= ~self.order.is_told(actor.known, reader, touch.thread[e], time)
             if bad.any():
                 i = int(np.argmax(bad))
@@ -270,9 +272,9 @@ class RaceMonitor:
         e: Array,
         threads: Array,
     ) -> None:
-        bad = ~shadow.initialised[e]
-        if bad.any():
-            i = int(np.argmax(bad))
+        initialised = shadow.initialised[e]
+        if np.count_nonzero(initialised) < initialised.size:
+            i = int(np.argmin(initialised))
             raise ProtocolError(
                 f"{self.machine.where(agent)}: reads {_element(memory, int(e[i]))} before it is "
                 f"written, in {self._thread(actor.rank, int(threads[i]))}"

@@ -175,9 +175,8 @@ class Cell:
         short = {"whole": 0, "cut": unit // 4, "odd": unit // 4 + 1}[self.edge]
         blocks = WHOLE_CLUSTERS if self.cluster > 1 and self.edge == "whole" else BLOCKS
         columns = self.tile // 2 - {"whole": 0, "cut": 16, "odd": 13}[self.edge]
-        return f.shapes(
-            max(0, self.count() * unit - short), columns if f.columns else blocks, self.tile
-        )
+        other = columns if f.columns else f.rows or blocks
+        return f.shapes(max(0, self.count() * unit - short), other, self.tile)
 
     def inputs(self) -> list[np.ndarray]:
         """Random small integers, always the same for a cell."""

@@ -376,6 +376,9 @@ class Family:
         The result in float64.
     columns
         The other dimension is the columns of a box; else it is over blocks.
+    rows
+        Extent of the other dimension where threads of one block have it, whole and cut rounds; 0:
+        they have not.
     outer
         The streamed dimension is the outer one.
     boxes_only
@@ -390,6 +393,7 @@ class Family:
     unit: Callable[[int], int]
     reference: Callable[[Arrays], np.ndarray]
     columns: bool = False
+    rows: int = 0
     outer: bool = False
     boxes_only: bool = False
     slice: int = 0
@@ -444,27 +448,27 @@ FAMILIES = {
         slice=2,
     ),
     "groups_sum": Family(
-        groups_sum, 1, lambda n, m, tile: ((m * 64 + 5, n),), lambda tile: DEPTH,
-        lambda a: a[0].sum(1), boxes_only=True, slice=3,
+        groups_sum, 1, lambda n, m, tile: ((m, n),), lambda tile: DEPTH,
+        lambda a: a[0].sum(1), rows=197, boxes_only=True, slice=3,
     ),
     "matmul": Family(
         matmul, 2, lambda n, m, tile: ((m, SIDE, n), (m, n, SIDE)), lambda tile: tile // SIDE,
         lambda a: a[0] @ a[1], boxes_only=True,
     ),
     "product": Family(
-        product, 2, lambda n, m, tile: ((m + 64, n), (COLUMNS, n)), depth,
-        lambda a: a[0] @ a[1].T, boxes_only=True,
+        product, 2, lambda n, m, tile: ((m, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, rows=67, boxes_only=True,
     ),
     "product_turned": Family(
-        product_turned, 2, lambda n, m, tile: ((n, m + 64), (n, COLUMNS)), depth,
-        lambda a: a[0].T @ a[1], boxes_only=True,
+        product_turned, 2, lambda n, m, tile: ((n, m), (n, COLUMNS)), depth,
+        lambda a: a[0].T @ a[1], rows=67, boxes_only=True,
     ),
     "product_rounds": Family(
-        product_rounds, 2, lambda n, m, tile: ((m + 300, n), (COLUMNS, n)), depth,
-        lambda a: a[0] @ a[1].T, boxes_only=True,
+        product_rounds, 2, lambda n, m, tile: ((m, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, rows=303, boxes_only=True,
     ),
     "groups_product": Family(
-        groups_product, 2, lambda n, m, tile: ((m + 300, n), (COLUMNS, n)), depth,
-        lambda a: a[0] @ a[1].T, boxes_only=True, slice=3,
+        groups_product, 2, lambda n, m, tile: ((m, n), (COLUMNS, n)), depth,
+        lambda a: a[0] @ a[1].T, rows=303, boxes_only=True, slice=3,
     ),
 }  # fmt: skip
