@@ -157,7 +157,9 @@ class Machine:
         """Give every lane `size` fresh elements."""
         old = agent.registers.get(name)
         if old is not None and old.accumulators is not None:
-            self._touch(agent, name, old.accumulators, 0, agent.mask, old.data.shape[1], "declares")
+            self._use_accumulators(
+                agent, name, old.accumulators, 0, agent.mask, old.data.shape[1], "declares"
+            )
         shape = (agent.lanes, size)
         written = np.zeros(shape, np.bool_) if self.track_registers else None
         agent.registers[name] = Registers(poison(shape, dtype), written)
@@ -175,7 +177,7 @@ class Machine:
                     f"{self.thread(agent, lane)}"
                 )
         if registers.accumulators is not None:
-            self._touch(agent, name, registers.accumulators, index, mask, width, "reads")
+            self._use_accumulators(agent, name, registers.accumulators, index, mask, width, "reads")
         data: Array = registers.data[columns]
         return data.reshape(-1) if width == 1 else data
 
@@ -183,7 +185,9 @@ class Machine:
         registers, mask = agent.registers[name], agent.mask
         columns = self._columns(agent, name, index, mask, width)
         if registers.accumulators is not None:
-            self._touch(agent, name, registers.accumulators, index, mask, width, "writes")
+            self._use_accumulators(
+                agent, name, registers.accumulators, index, mask, width, "writes"
+            )
         if mask is None and np.shape(value) == registers.data.shape and width > 1:
             registers.data = np.asarray(value)  # a whole, freshly gathered array: keep it
         else:
@@ -194,7 +198,7 @@ class Machine:
         if registers.written is not None:
             registers.written[columns] |= agent.active()[:, None]
 
-    def _touch(
+    def _use_accumulators(
         self,
         agent: Agent,
         name: str,
