@@ -32,6 +32,8 @@ THREAD, BX, IV = (Var(n) for n in ("thread", "bx", "i"))
 SPAN = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 GROUP, DEPTH, STEP = 128, 64, 16
 """Threads of a warp group, depth of a tile and of one product."""
+LAYOUTS = [(major, swizzle) for major in ("k", "mn") for swizzle in SPAN]
+"""Every major and swizzle."""
 START = 0.5
 """What is in the accumulators before the products."""
 FULL = Unroll("full")

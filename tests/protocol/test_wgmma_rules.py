@@ -1,12 +1,11 @@
 """Matrix products on the interpreter: right out of every layout, and every misuse found."""
 
-import itertools
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from wgmma_kernels import IV, START, THREAD, Product, changed
+from wgmma_kernels import IV, LAYOUTS, START, THREAD, Product, changed
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ProtocolError
@@ -33,7 +32,6 @@ from fuser.kir.verify import verify_kernel
 pytestmark = pytest.mark.protocol
 
 F32, BF16 = DataType.Float, DataType.BFloat16
-LAYOUTS = list(itertools.product(("k", "mn"), ("none", "32B", "64B", "128B")))
 SEEDS = range(3)
 
 
