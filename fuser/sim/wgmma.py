@@ -168,8 +168,8 @@ def issue(m: Machine, agent: Agent, d: tuple[str, Any], a: Operand, b: Operand, 
 def _launch(m: Machine, agent: Agent, land: Any) -> None:
     """Let a product land after the earlier ones of its warp."""
     groups = m.groups(agent, KIND)
-    before = groups.open or (groups.closed[-1] if groups.closed else [])
-    flight = Flight(f"{m.where(agent)} of {agent.name}", land, tuple(before[-1:]))
+    earlier = next((g for g in (groups.open, *reversed(groups.closed)) if g), [])
+    flight = Flight(f"{m.where(agent)} of {agent.name}", land, tuple(earlier[-1:]))
     groups.add(flight, agent.active())
     m.launch(flight)
 
@@ -189,12 +189,16 @@ def _floats(memory: Memory, where: Ints) -> Floats:
 def _accumulate(registers: Registers, groups: Ints, columns: slice, product: Floats) -> None:
     """Add tiles, shape (groups, rows, n), to the registers of the lanes that hold them.
 
-    A row is 16 of the warp, 8 of the register and one of eight lanes; a column is 8 of the
-    register, 2 of four lanes and one of the register.
+    Of a row, 16s are the warp, 8s a half and 1s one of eight lanes; of a column, 8s are a piece,
+    2s one of four lanes and 1s one of a pair. A register is a piece, a half, and one of a pair.
     """
     lanes, n = groups.reshape(-1), product.shape[2]
-    parts = product.reshape(-1, 2, 8, n // 8, 4, 2)  # warp, half, lane, piece, lane, pair
-    tiles = parts.transpose(0, 2, 4, 3, 1, 5).reshape(lanes.size, n // 2)
+    pairs = product.view(np.uint64).reshape(-1, 2, 8, n // 8, 4)  # warp, half, lane, piece, lane
+    warps = len(pairs)
+    moved = np.empty((warps, 8, 4, n // 8, 2), np.uint64)  # warp, lane, lane, piece, half
+    for half, lane in np.ndindex(2, 4):  # one at a time: NumPy's inner loop runs along the pieces
+        moved[:, :, lane, :, half] = pairs[:, half, :, :, lane]
+    tiles = moved.view(np.float32).reshape(lanes.size, n // 2)
     if lanes.size == len(registers.data):
         registers.data[:, columns] += tiles
     else:
@@ -210,6 +214,16 @@ def _tile(
     """Return a memory, and the elements of each group's tile in it, shape (groups, rows, 16)."""
     name, index, layout = operand
     memory = m.memories[name]
+    starts = [index] if isinstance(index, int) else _starts(m, agent, name, index, groups)
+    for start in set(starts):
+        _require_address(m, agent, memory, start, layout, rows)
+    where = np.stack([_elements(layout, rows, start) for start in starts])
+    slots = agent.slot[groups[:, 0]]
+    return memory, where + (slots * memory.numel)[:, None, None]
+
+
+def _starts(m: Machine, agent: Agent, name: str, index: Any, groups: Ints) -> list[int]:
+    """Return where the tile of each group begins, one number if that is the same everywhere."""
     indices = agent.spread(index)[groups]
     starts = indices[:, 0]
     differs = (indices != starts[:, None]).any(axis=1)
@@ -219,12 +233,7 @@ def _tile(
             f"{m.where(agent)}: the tile of one warp or warp group begins at {name}{odd.tolist()}; "
             f"needed the same element in all its threads"
         )
-    for start in map(int, np.unique(starts)):
-        _require_address(m, agent, memory, start, layout, rows)
-    tiles = [_elements(layout, rows, int(start)) for start in starts]
-    where = tiles[0][None] if (starts == starts[0]).all() else np.stack(tiles)
-    slots = agent.slot[groups[:, 0]]
-    return memory, where + (slots * memory.numel)[:, None, None]
+    return [int(start) for start in (starts[:1] if (starts == starts[0]).all() else starts)]
 
 
 @lru_cache(maxsize=512)
@@ -234,6 +243,13 @@ def _elements(layout: Layout, rows: int, start: int) -> Ints:
     where: Ints = layout.permuted(start * ITEM + offsets) // ITEM
     where.flags.writeable = False
     return where
+
+
+@lru_cache(maxsize=512)
+def _bounds(layout: Layout, rows: int, start: int) -> tuple[int, int]:
+    """Return the first and the last element of a tile in its array."""
+    where = _elements(layout, rows, start)
+    return int(where.min()), int(where.max())
 
 
 def _require_address(
@@ -248,8 +264,7 @@ def _require_address(
     problem = layout.misplaced(start * ITEM, rows)
     if problem:
         raise ProtocolError(f"{m.where(agent)}: a tile begins at {memory.name}[{start}], {problem}")
-    where = _elements(layout, rows, start)
-    low, high = int(where.min()), int(where.max())
+    low, high = _bounds(layout, rows, start)
     if low < 0 or high >= memory.numel:
         raise ProtocolError(
             f"{m.where(agent)}: {memory.name}[{low}:{high + 1}] is outside its {memory.numel} "
@@ -261,6 +276,8 @@ def _require_address(
 
 
 def _first(m: Machine, agent: Agent, d: tuple[str, Any]) -> int:
+    if isinstance(d[1], int):
+        return d[1]
     values = np.unique(agent.spread(d[1])[agent.active()])
     if values.size > 1:
         raise ProtocolError(
