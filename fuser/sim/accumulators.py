@@ -38,8 +38,6 @@ class Accumulators:
 
     def first_flying(self, warps: Ints, columns: Ints) -> tuple[int, int] | None:
         """Return a lane, by warps of lanes, and which of its `columns` a product changes."""
-        if not self.flying.any():
-            return None
         flying = self.flying[warps[:, None], columns] > 0
         if not flying.any():
             return None

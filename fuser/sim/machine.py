@@ -209,6 +209,8 @@ class Machine:
         verb: str,
     ) -> None:
         """Raise where a product in flight changes registers that an ordinary statement uses."""
+        if verb != "writes" and not state.flying.any():
+            return
         active = agent.active() if mask is None else mask
         warps = self.warps(agent)[active]
         columns = lane_columns(agent.spread(index)[active], width)
