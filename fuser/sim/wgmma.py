@@ -168,7 +168,8 @@ def issue(m: Machine, agent: Agent, d: tuple[str, Any], a: Operand, b: Operand, 
 def _launch(m: Machine, agent: Agent, land: Any) -> None:
     """Let a product land after the earlier ones of its warp."""
     groups = m.groups(agent, KIND)
-    earlier = next((g for g in (groups.open, *reversed(groups.closed)) if g), [])
+    none = list[Flight]()
+    earlier = next((g for g in (groups.open, *reversed(groups.closed)) if g), none)
     flight = Flight(f"{m.where(agent)} of {agent.name}", land, tuple(earlier[-1:]))
     groups.add(flight, agent.active())
     m.launch(flight)

@@ -9,15 +9,22 @@ from wgmma_kernels import IV, LAYOUTS, START, THREAD, Product, changed
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ProtocolError
-from fuser.core.expr import ZERO, Const, less
+from fuser.core.expr import ZERO, Const, equal, less
 from fuser.interp.checked import check_kernel
 from fuser.interp.functional import run_kernel
+from fuser.kir.core import BarrierArray
 from fuser.kir.scalar import Element, Literal
 from fuser.kir.stmts import (
+    BulkLoad,
     DeclareRegisters,
     FenceProxyAsync,
     For,
     If,
+    MbarrierArriveExpectTx,
+    MbarrierInit,
+    MbarrierInitFence,
+    MbarrierInval,
+    MbarrierWait,
     Role,
     Roles,
     Store,
@@ -159,6 +166,43 @@ def test_a_later_group_is_not_complete(rng):
         run(kernel, product, rng)
     with pytest.raises(ProtocolError, match=text):
         check(kernel, product, rng, 0)
+
+
+def copied(product):
+    """Return a kernel whose tiles are filled by the copy engine."""
+    kernel = product.kernel()
+    at = next(i for i, s in enumerate(kernel.body) if isinstance(s, SyncThreads)) + 1
+    elected, nbytes = equal(THREAD, 0), {n: 2 * t.numel for n, t in product.tiles.items()}
+    copies = (
+        MbarrierArriveExpectTx("full", ZERO, Const(sum(nbytes.values()))),
+        *(BulkLoad(n, ZERO, f"{n}_image", ZERO, Const(b), "full", ZERO) for n, b in nbytes.items()),
+    )
+    body = (
+        If(elected, (MbarrierInit("full", ZERO, Const(1)), MbarrierInitFence())),
+        SyncThreads("the barrier exists"),
+        If(elected, copies),
+        MbarrierWait("full", ZERO, ZERO, "the tiles are full"),
+        *kernel.body[at:],
+        SyncThreads("nobody waits any more"),
+        If(elected, (MbarrierInval("full", ZERO),)),
+    )
+    return replace(kernel, body=body, barriers=(BarrierArray("full", 1),))
+
+
+def test_tiles_by_the_copy_engine_need_no_fence(rng):
+    product = Product(8)
+    kernel = copied(product)
+    verify_kernel(kernel)
+    np.testing.assert_array_equal(*run(kernel, product, rng))
+    text = (
+        r"race on [ab]\[\d+\]: the read by a product that block .* is not ordered after the write "
+        r"by a copy that block .*; a wait for the copy between|"
+        r"reads [ab]\[\d+\] before it is written"
+    )
+    for seed in SEEDS:
+        np.testing.assert_array_equal(*check(kernel, product, rng, seed))
+        with pytest.raises(ProtocolError, match=text):
+            check(drop(MbarrierWait)(kernel), product, rng, seed)
 
 
 # ---- misuse ------------------------------------------------------------------------------------
