@@ -80,12 +80,16 @@ class Products:
     groups: int = 1
     roles: bool = False
     outer: str = ""
-    by_threads: bool = False
 
     @property
     def consumers(self) -> int:
         """Threads that multiply."""
         return self.groups * GROUP
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals that fill a stage."""
+        return self.consumers if self.sync == "token" else 1
 
     @property
     def pending(self) -> int:
@@ -131,9 +135,7 @@ class Products:
         return (*head, *self._made(), *ring, *self._given_back())
 
     def _made(self) -> Body:
-        inits: Body = (
-            MbarrierInit("full", S, Const(self.consumers if self.sync == "token" else 1)),
-        )
+        inits: Body = (MbarrierInit("full", S, Const(self.arrivals)),)
         if self.war == "mbarrier":
             inits += (MbarrierInit("empty", S, Const(self.consumers // 32)),)
         first = If(equal(THREAD, 0), (For("s", Const(self.stages), inits), MbarrierInitFence()))
@@ -158,7 +160,15 @@ class Products:
         last = self.use(L, None) if p else ()
         return (
             *(
-                (For("l", minimum(Const(p), N), self.fill(L), ROLLED, label="prologue"),)
+                (
+                    For(
+                        "l",
+                        minimum(Const(p), N),
+                        self.fill(L, first=True),
+                        ROLLED,
+                        label="prologue",
+                    ),
+                )
                 if p
                 else ()
             ),
@@ -196,11 +206,11 @@ class Products:
 
     # ---- one trip ----------------------------------------------------------------------------
 
-    def fill(self, trip: Expr) -> Body:
-        """Load both operands of a trip into its stage."""
+    def fill(self, trip: Expr, *, first: bool = False) -> Body:
+        """Load both operands of a trip into its stage, which is free from the `first` round on."""
         stage = trip % self.stages
         free: Body = ()
-        if self.war == "mbarrier":
+        if self.war == "mbarrier" and not first:
             parity = (trip // self.stages % 2) ^ 1
             free = (MbarrierWait("empty", stage, parity, "the stage is free"),)
         nbytes = Const(2 * TILE_BYTES)

@@ -18,7 +18,7 @@ from fuser.protocol.repeats import (
     repeats_since,
     starts_at,
 )
-from fuser.protocol.state import Agent, Content, Flight, Pending, State
+from fuser.protocol.state import NO_GROUPS, Agent, Content, Flight, Pending, State
 from fuser.protocol.values import Compiled
 
 
@@ -97,7 +97,7 @@ class Folding:
             known = [n for n in since if n is not None]
             if period % trips == 0 and len(known) == len(since):
                 return Round(trips, max(known, default=0))
-        if behind:
+        if any(repeats_since(e, level, period, period, levels) is None for e in behind.values()):
             raise Unsupported(
                 "what it does behind its loops depends on how many trips they made, as of "
                 "unrolled loops whose last round is not whole"
@@ -221,7 +221,7 @@ class Folding:
         last = list[int]()
         for k in range(len(self.model.arrays)):
             trips = [a.reads[k] for a in state.agents if a.reads[k] >= 0]
-            trips += [p.trip for a in state.agents for p in a.pending if p.array == k]
+            trips += [p.trip for a in state.agents for p in a.ongoing() if p.array == k]
             last.append(min(trips, default=0))
         return last
 
@@ -302,7 +302,10 @@ def lower_agent(agent: Agent, bases: tuple[int, ...]) -> Agent:
     fills = tuple(n - b if n >= 0 else n for n, b in zip(agent.fills, bases, strict=True))
     reads = tuple(n - b if n >= 0 else n for n, b in zip(agent.reads, bases, strict=True))
     pending = lower_reads(agent.pending, bases) if agent.pending else ()
-    return agent._replace(fills=fills, reads=reads, pending=pending)
+    groups = agent.groups
+    if groups != NO_GROUPS:
+        groups = tuple(tuple(lower_reads(g, bases) for g in of_kind) for of_kind in groups)
+    return agent._replace(fills=fills, reads=reads, pending=pending, groups=groups)
 
 
 def lower_flight(f: Flight, bases: tuple[int, ...]) -> Flight:
@@ -314,4 +317,4 @@ def lower_flight(f: Flight, bases: tuple[int, ...]) -> Flight:
 
 def lower_reads(reads: tuple[Pending, ...], bases: tuple[int, ...]) -> tuple[Pending, ...]:
     """Return reads whose trips are counted from `bases`."""
-    return tuple(Pending(p.cells, p.array, p.trip - bases[p.array], p.converged) for p in reads)
+    return tuple(p._replace(trip=p.trip - bases[p.array]) for p in reads)

@@ -8,6 +8,8 @@ wrong. Both are by the asynchronous proxy, which need not see what threads wrote
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fuser.protocol.errors import Violation
 from fuser.protocol.model import Model
 from fuser.protocol.reads import judge
@@ -29,31 +31,38 @@ def effect(model: Model, state: State, a: int, step: Step) -> State:
     if step.kind in COMMITS:
         kind = COMMITS[step.kind]
         groups = _with(agent.groups, kind, (), *agent.groups[kind])
-    else:
-        kind = WAITS[step.kind]
-        begun, *closed = agent.groups[kind]
-        groups = _with(agent.groups, kind, begun, *closed[: step.number])
-    return _put(state, a, agent._replace(groups=groups))
+        return _put(state, a, agent._replace(groups=groups))
+    kind = WAITS[step.kind]
+    newest, *closed = agent.groups[kind]
+    groups = _with(agent.groups, kind, newest, *closed[: step.number])
+    over = () if kind == STORES else _ending(closed[step.number :], step)
+    return _put(state, a, agent._replace(groups=groups, pending=(*agent.pending, *over)))
+
+
+def _ending(groups: list[tuple[Pending, ...]], step: Step) -> Iterator[Pending]:
+    """Yield reads that a wait ends: nobody can tell before the next act of the agent.
+
+    All lanes of a warp wait together (``wgmma.wait_group.sync.aligned``).
+    """
+    yield from (read._replace(converged=not step.partial) for group in groups for read in group)
 
 
 def begun(
-    model: Model, state: State, a: int, kind: int, read: Pending, groups: tuple[Groups, ...]
+    model: Model, state: State, a: int, read: Pending, groups: tuple[Groups, ...]
 ) -> tuple[Groups, ...]:
     """Return the groups of agent `a` after it has issued what reads a stage from now on."""
     judge(model, state, a, read)
     for b, other in enumerate(state.agents):
         if other.hidden and not set(read.cells).isdisjoint(other.hidden):
             who, writer = model.agents[a].name, model.agents[b].name
-            verb, engine = READERS[kind].verb, READERS[kind].engine
+            verb, engine = READERS[read.reader].verb, READERS[read.reader].engine
             raise Violation(
                 "fence",
                 f"{who} {verb} {model.arrays[read.array]}, of which {engine} need not see what "
                 f"{writer} wrote",
             )
-    newest, *closed = groups[kind]
-    if newest and set(read.cells) <= set(newest):
-        return groups
-    return _with(groups, kind, tuple(sorted({*newest, *read.cells})), *closed)
+    newest, *closed = groups[read.reader]
+    return groups if read in newest else _with(groups, read.reader, (*newest, read), *closed)
 
 
 def hide(stored: frozenset[int], state: State, a: int, step: Step) -> State:
@@ -90,14 +99,15 @@ def _store(model: Model, state: State, a: int, step: Step) -> State:
     if step.weight > 1:
         raise Violation("store", f"{step.weight} threads of {who} store the same stage of {name}")
     for b, other in enumerate(state.agents):
-        if b != a and any(cell in group for group in other.groups[STORES] for cell in cells):
+        held = {cell for group in other.groups[STORES] for read in group for cell in read.cells}
+        if b != a and not held.isdisjoint(cells):
             raise Violation("store", f"{model.agents[b].name} and {who} store a stage of {name}")
-    read = Pending(range(cells[0], cells[-1] + 1), array, agent.reads[array], False)
-    groups = begun(model, state, a, STORES, read, agent.groups)
+    read = Pending(range(cells[0], cells[-1] + 1), array, agent.reads[array], False, STORES)
+    groups = begun(model, state, a, read, agent.groups)
     return _put(state, a, agent._replace(groups=groups))
 
 
-def _with(every: tuple[Groups, ...], kind: int, *new: tuple[int, ...]) -> tuple[Groups, ...]:
+def _with(every: tuple[Groups, ...], kind: int, *new: tuple[Pending, ...]) -> tuple[Groups, ...]:
     """Return groups of which those of a kind are new.
 
     Its oldest ones go that are empty: nobody waits for those.

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from fuser.protocol.counts import Known
 from fuser.protocol.errors import Undecided, Violation
-from fuser.protocol.groups import begun, effect, hide
+from fuser.protocol.groups import ACTS, begun, effect, hide
 from fuser.protocol.model import Model
 from fuser.protocol.program import (
     Act,
@@ -42,9 +42,9 @@ from fuser.protocol.state import (
 LONGEST_STRETCH = 100_000
 MOST_FLIGHTS = 400
 """An agent that has so much in flight goes on without ever waiting."""
-ISSUED = ("arrive", "copy", "cp_async", "commit products")
-"""Acts that never wait: their effect comes any time later, like that of a copy, or is nobody else's
-business, like the end of a group."""
+ISSUED = ("arrive", "copy", "cp_async", "commit products", "wait products")
+"""Acts that never wait: their effect comes any time later, like that of a copy, or nobody can tell
+before the agent does something else, like the end of a group."""
 
 
 Notes: TypeAlias = tuple[tuple[str, int, range], ...]
@@ -141,8 +141,8 @@ class Machine:
                 if read not in now:
                     now = (*now, read)
             elif what == "product":
-                read = Pending(cells, array, reads[array], False)
-                groups = begun(self.model, state, a, PRODUCTS, read, groups)
+                read = Pending(cells, array, reads[array], False, PRODUCTS)
+                groups = begun(self.model, state, a, read, groups)
             elif what == "fills":
                 fills = (*fills[:array], fills[array] + 1, *fills[array + 1 :])
             elif what == "reads":
@@ -296,7 +296,7 @@ def issue(m: Machine, state: State, a: int) -> State:
     who = m.model.agents[a].name
     if step.fault:
         raise Violation("bounds", f"{who}: {step.fault}")
-    if step.kind == "commit products":
+    if step.kind in ACTS:
         return effect(m.model, state, a, step)
     if step.cell >= 0 and state.barriers[step.cell] is None:
         what = barrier_name(m.model, step.cell)

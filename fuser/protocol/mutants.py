@@ -34,6 +34,9 @@ from fuser.kir.stmts import (
     SyncWarp,
     TensorLoad,
     TensorStore,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
 )
 from fuser.kir.team_box import TeamBox
 from fuser.protocol.rings import ENGINE_STORES, Ring, find_rings, places, reads, stored
@@ -45,6 +48,8 @@ Edit: TypeAlias = Callable[[Body, int], Iterator[tuple[str, Body]]]
 UNIT_BYTES = 16
 WARP = 32
 COPIES = (BulkLoad, TensorLoad)
+RELEASES = (MbarrierArrive, MbarrierArriveRemote, SyncThreads, NamedBarrier)
+"""What tells others that a stage may be filled again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,13 @@ class _Maker:
         """Return all edits."""
         return (
             self.drop,
-            self.unstore,
+            self.ungroup,
             self.flip,
             self.recount,
             self.regroup,
             self.restage,
             self.move_wait,
+            self.move_group_wait,
             self.uncarry,
         )
 
@@ -171,12 +177,14 @@ class _Maker:
             case _:
                 pass
 
-    def unstore(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
-        """Leave out what a store by the copy engine needs."""
+    def ungroup(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
+        """Leave out what a store by the copy engine, or a product, needs."""
         what: dict[type[Stmt], str] = {
             BulkWaitRead: "store wait dropped",
             BulkCommit: "commit dropped",
             FenceProxyAsync: "proxy fence dropped",
+            WgmmaWait: "product wait dropped",
+            WgmmaCommit: "commit dropped",
         }
         if type(body[at]) in what:
             yield what[type(body[at])], (*body[:at], *body[at + 1 :])
@@ -204,7 +212,7 @@ class _Maker:
             case MbarrierArriveExpectTx():
                 for by in (UNIT_BYTES, -UNIT_BYTES):
                     changed.append(("bytes changed", replace(stmt, tx_bytes=stmt.tx_bytes + by)))
-            case BulkWaitRead():
+            case BulkWaitRead() | WgmmaWait():
                 changed.append(("groups changed", replace(stmt, pending=stmt.pending + 1)))
             case MbarrierArriveToken(expect_tx=nbytes) if nbytes is not None:
                 for by in (UNIT_BYTES, -UNIT_BYTES):
@@ -244,19 +252,31 @@ class _Maker:
             ):
                 changed = replace(stmt, index=self.next(stmt.barrier, stmt.index))
             case BulkLoad() | TensorLoad() if stmt.dst in self.rings:
-                ring = self.rings[stmt.dst]
-                moved = stmt.dst_index + ring.slot
-                whole = ring.slot * ring.stages
-                changed = replace(stmt, dst_index=moved % whole if ring.stages > 1 else moved)
+                changed = replace(stmt, dst_index=self.moved(stmt.dst, stmt.dst_index))
             case BulkStore() | TensorStore():
-                ring = self.rings[stmt.src]
-                moved = stmt.src_index + ring.slot
-                whole = ring.slot * ring.stages
-                changed = replace(stmt, src_index=moved % whole if ring.stages > 1 else moved)
+                changed = replace(stmt, src_index=self.moved(stmt.src, stmt.src_index))
+            case Wgmma():
+                for kind, new in self.misread(stmt):
+                    yield kind, (*body[:at], new, *body[at + 1 :])
             case _:
                 pass
         if changed is not None:
             yield "stage changed", (*body[:at], changed, *body[at + 1 :])
+
+    def misread(self, stmt: Wgmma) -> Iterator[tuple[str, Wgmma]]:
+        """Yield a product with either operand out of the next stage."""
+        if stmt.a in self.rings:
+            a = self.moved(stmt.a, stmt.a_index)
+            yield "product's stage changed", replace(stmt, a_index=a)
+        if stmt.b in self.rings:
+            b = self.moved(stmt.b, stmt.b_index)
+            yield "product's stage changed", replace(stmt, b_index=b)
+
+    def moved(self, array: str, index: Expr) -> Expr:
+        """Return an element a stage further on, around the ring."""
+        ring = self.rings[array]
+        moved = index + ring.slot
+        return moved % (ring.slot * ring.stages) if ring.stages > 1 else moved
 
     def next(self, barrier: str, index: Expr) -> Expr:
         """Return the index behind, around the ring."""
@@ -273,6 +293,16 @@ class _Maker:
                 moved = (*body[:at], *body[at + 1 : behind + 1], stmt, *body[behind + 1 :])
                 yield "wait moved behind the use", moved
                 return
+
+    def move_group_wait(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
+        """Let a stage be filled again before the products out of it are waited for."""
+        stmt = body[at]
+        if not isinstance(stmt, WgmmaWait) or at + 1 == len(body):
+            return
+        behind = body[at + 1]
+        if any(isinstance(p.stmt, RELEASES) for p in places((behind,))):
+            moved = (*body[:at], behind, stmt, *body[at + 2 :])
+            yield "product wait moved behind the release", moved
 
     def uses(self, stmt: Stmt) -> bool:
         """Whether a statement reads or fills a stage."""

@@ -12,8 +12,8 @@ from itertools import product
 from fuser.protocol.program import Act, Enter, Head, Instruction, LoopRange, Read, indices
 from fuser.protocol.values import Compiled
 
-FAR = (63, 64, 65, 1000, 1 << 20)
-"""Trips, and numbers of trips to come, that stand for many."""
+FAR = (5, 64, 1000, 1 << 20)
+"""Numbers of trips to come, and of steps, that stand for many."""
 
 
 def moves_along(loop: LoopRange, level: int, period: int) -> bool:
@@ -81,18 +81,17 @@ def repeats_since(e: Compiled, level: int, step: int, period: int, levels: int) 
 
     None where it goes on to change.
     """
-    ahead = (*range(1, period + 2), *FAR)
-    trips = (*range(4 * period + 1), *(n - 1 for n in FAR))
+    if not e.counts and "v[" not in e.text:
+        return 0
+    trips, ahead = range(4 * period + 1), (*range(1, period + 2), *FAR)
     others = range(min(period, 3) + 1) if levels > 1 else range(1)
     since = 0
     for here, more, other, count in product(trips, ahead, others, others):
-        if here < since:
-            continue
-        now, later = (
-            _at(level, here, other, here + more, count, 0),
-            _at(level, here, other, here + more, count, step),
+        now, *later = (
+            e.at(*_at(level, here, other, here + more, count, shift))
+            for shift in (0, step, *(step * n for n in FAR))
         )
-        if e.at(*now) != e.at(*later):
+        if any(value != now for value in later):
             since = here + 1
     return since if since <= 2 * period else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from fuser.protocol.counts import Known
@@ -10,8 +11,6 @@ from fuser.protocol.model import Model
 
 Write: TypeAlias = tuple[int, int, int]
 """A cell, and the array and trip that it is filled for."""
-Groups: TypeAlias = tuple[tuple[int, ...], ...]
-"""Cells that may still be read, in groups: the open one, then the closed ones, the latest first."""
 
 
 class Reader(NamedTuple):
@@ -27,7 +26,6 @@ READERS = (
     Reader("matrix product", "multiplies", "a matrix product"),
 )
 STORES, PRODUCTS = range(2)
-NO_GROUPS: tuple[Groups, ...] = (((),),) * len(READERS)
 
 
 class Barrier(NamedTuple):
@@ -41,12 +39,24 @@ class Barrier(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A read that may still be going on: cells, the trip, and whether all lanes finish next."""
+    """A read that may still be going on: cells, the trip, and whether all lanes finish next.
+
+    Attributes
+    ----------
+    reader
+        Of `READERS`; -1: threads read.
+    """
 
     cells: range
     array: int
     trip: int
     converged: bool
+    reader: int = -1
+
+
+Groups: TypeAlias = tuple[tuple[Pending, ...], ...]
+"""Reads that go on while their thread does: the open group, the closed ones, the latest first."""
+NO_GROUPS: tuple[Groups, ...] = (((),),) * len(READERS)
 
 
 class Step(NamedTuple):
@@ -69,7 +79,7 @@ class Agent(NamedTuple):
     Attributes
     ----------
     groups
-        Stages that stores by the copy engine, and matrix products, may still read: by `READERS`.
+        Reads by stores of the copy engine, and by matrix products: one of each of `READERS`.
     hidden
         Cells that the agent has written and not shown to the asynchronous proxy.
     """
@@ -83,6 +93,12 @@ class Agent(NamedTuple):
     step: Step
     groups: tuple[Groups, ...] = NO_GROUPS
     hidden: tuple[int, ...] = ()
+
+    def ongoing(self) -> Iterator[Pending]:
+        """Yield all reads that may still be going on."""
+        yield from self.pending
+        if self.groups != NO_GROUPS:
+            yield from (read for groups in self.groups for group in groups for read in group)
 
 
 class Flight(NamedTuple):
@@ -160,7 +176,7 @@ def fill(state: State, trips: tuple[Write, ...], *, landed: bool) -> State:
 def _require_unread(cell: int, agent: Agent) -> None:
     """Raise `Violation` where a cell may still be read while its thread goes on."""
     for reader, groups in zip(READERS, agent.groups, strict=True):
-        if any(cell in group for group in groups):
+        if any(cell in read.cells for group in groups for read in group):
             raise Violation(
                 "WAR", f"a stage is written while a {reader.noun} out of it may still read it"
             )
