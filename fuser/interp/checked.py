@@ -37,15 +37,16 @@ def interleave(machine: Machine, programs: Programs, rng: np.random.Generator) -
     blocked: dict[str, Wait] = {}
     finished = list[str]()
     haste = HASTE[int(rng.integers(len(HASTE)))] if machine.barriers else 0.5
+    draws = _draws(rng)
     while programs:
         landing = [f for f in machine.flights if f.may_land()]
         runnable = [name for name in programs if name not in blocked or blocked[name].ready()]
-        if landing and (not runnable or rng.random() < haste):
-            machine.land(landing[int(rng.integers(len(landing)))])
+        if landing and (not runnable or next(draws) < haste):
+            machine.land(landing[int(next(draws) * len(landing))])
             continue
         if not runnable:
             raise deadlock(machine.kernel, blocked, finished)
-        name = runnable[int(rng.integers(len(runnable)))]
+        name = runnable[int(next(draws) * len(runnable))]
         blocked.pop(name, None)
         wait = next(programs[name], None)
         if wait is None:
@@ -53,6 +54,12 @@ def interleave(machine: Machine, programs: Programs, rng: np.random.Generator) -
             finished.append(name)
         elif not wait.ready():
             blocked[name] = wait
+
+
+def _draws(rng: np.random.Generator) -> Iterator[float]:
+    """Yield random numbers of [0, 1): many are drawn at once, which takes a tenth of the time."""
+    while True:
+        yield from rng.random(1024).tolist()
 
 
 def check_kernel(
