@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from wgmma_kernels import IV, LAYOUTS, START, THREAD, Product, changed
+from wgmma_kernels import DEPTH, IV, LAYOUTS, START, THREAD, Product, changed
 
 from fuser.core.dtypes import DataType
 from fuser.core.errors import ProtocolError
@@ -164,6 +164,52 @@ def test_a_later_group_is_not_complete(rng):
     text = r"reads e\[0\] while a product that changes it is in flight"
     with pytest.raises(ProtocolError, match=text):
         run(kernel, product, rng)
+    with pytest.raises(ProtocolError, match=text):
+        check(kernel, product, rng, 0)
+
+
+def test_products_land_in_order(rng):
+    """A float32 of 2^24 does not see a 1 that is added to it."""
+    product = Product(8)
+    arrays, _ = product.arrays(rng)
+    values = {name: np.zeros((tile.rows, DEPTH), BF16.np) for name, tile in product.tiles.items()}
+    values["a"][:, [0, 16, 32]] = 4096, 1, -4096
+    values["b"][:, [0, 16, 32]] = 4096, 1, 4096
+    for name, tile in product.tiles.items():
+        arrays[f"{name}_image"] = tile.image(values[name])
+    for seed in range(6):
+        done = check_kernel(product.kernel(), {}, arrays, seed=seed)
+        np.testing.assert_array_equal(done["y"], 0.0)
+
+
+def halves(first):
+    """Return a kernel with a group for each half of k, and a store to `a` behind the first's end.
+
+    Only warp 0 reads and writes row 0 of A; the halves of its 128 bytes are those of k.
+    """
+    product = Product(8)
+    done = WgmmaWait(1, "the first half has been read")
+    store = If(less(THREAD, 32), (Store("a", THREAD + first, Literal(0.0, BF16)),))
+    one, two, *more = product.products()
+    body = []
+    for stmt in product.body():
+        if stmt not in (one, two, *more):
+            body.append(stmt)
+        elif stmt == more[-1]:
+            body += [one, two, WgmmaCommit(), *more]
+    return product, before(WgmmaWait, done, store)(replace(product.kernel(), body=tuple(body)))
+
+
+def test_tiles_of_complete_groups_are_free(rng):
+    product, kernel = halves(0)
+    np.testing.assert_array_equal(*check(kernel, product, rng, 0))
+
+
+def test_tiles_of_later_groups_are_not(rng):
+    product, kernel = halves(32)
+    text = (
+        r"race on a\[32\]: the write by .* the read by a product .*; a wait for the product between"
+    )
     with pytest.raises(ProtocolError, match=text):
         check(kernel, product, rng, 0)
 
