@@ -36,6 +36,12 @@ class Accumulators:
         form = warps, size
         return cls(np.zeros(form, np.bool_), np.zeros(form, np.int64), np.zeros(form, np.int64))
 
+    def adopt(self, other: Accumulators, warps: Ints) -> None:
+        """Take over the rows of some warps."""
+        for mine, theirs in ((self.shown, other.shown), (self.flying, other.flying),
+                             (self.shape, other.shape)):  # fmt: skip
+            mine[warps] = theirs[warps]
+
     def first_flying(self, warps: Ints, columns: Ints) -> tuple[int, int] | None:
         """Return a lane, by warps of lanes, and which of its `columns` a product changes."""
         flying = self.flying[warps[:, None], columns] > 0

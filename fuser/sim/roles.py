@@ -48,7 +48,7 @@ def run(m: Machine, agent: Agent, parts: Sequence[Part]) -> Iterator[Wait]:
             del programs[name]
             finished.append(name)
     for split in agents.values():
-        _merge(agent, split)
+        _merge(m, agent, split)
 
 
 def _part(agent: Agent, part: Part) -> Agent:
@@ -69,7 +69,7 @@ def _part(agent: Agent, part: Part) -> Agent:
     )
 
 
-def _merge(agent: Agent, part: Agent) -> None:
+def _merge(m: Machine, agent: Agent, part: Agent) -> None:
     """Give the lanes of a role back what they have changed."""
     if not part.lanes:
         return
@@ -81,7 +81,11 @@ def _merge(agent: Agent, part: Agent) -> None:
     for name, registers in agent.registers.items():
         registers.data = np.array(registers.data)
         registers.data[lanes] = part.registers[name].data
-        registers.accumulators = registers.accumulators or part.registers[name].accumulators
+        state = part.registers[name].accumulators
+        if registers.accumulators is None:
+            registers.accumulators = state
+        elif state is not None:
+            registers.accumulators.adopt(state, np.unique(m.warps(part)))
 
 
 def same_in_all(m: Machine, agent: Agent, value: Any) -> int:

@@ -116,6 +116,15 @@ def test_products_of_a_role(rng):
     np.testing.assert_array_equal(got[0], expected[0])
 
 
+def test_what_roles_have_shown_is_shown_behind_them(rng):
+    product = Product(8, groups=2)
+    kernel = product.kernel()
+    shown = Roles((Role("multiplier", 0, 256, (WgmmaFence("d", 4),), groups=2),))
+    kernel = changed(kernel, WgmmaFence, lambda s: (shown,))
+    np.testing.assert_array_equal(*run(kernel, product, rng))
+    np.testing.assert_array_equal(*check(kernel, product, rng, 0))
+
+
 def test_accumulators_are_used_again(rng):
     """Declared in a loop, they begin anew; the tiles may be filled again behind a barrier."""
     product = Product(8)
