@@ -42,6 +42,8 @@ class Family:
 
     Attributes
     ----------
+    shapes, dtype
+        Of the inputs; without `shapes` all `tensors` have `shape`.
     harmless
         Mutants that are right: another statement says what they leave out.
     """
@@ -56,6 +58,8 @@ class Family:
     tensors: int = 1
     groups: int = 1
     shape: tuple[int, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str = "f4"
     harmless: tuple[Harmless, ...] = ()
 
     def configurations(self) -> Iterator[tuple[int, int]]:
@@ -67,7 +71,8 @@ class Family:
     def kernel(self, stages: int, prefetch: int) -> Kernel:
         """Return the kernel of one configuration."""
         fd = self.build(self.load, stages, prefetch, self.form)
-        inputs: list[Any] = [np.zeros(self.shape or (512,) * self.rank, "f4")] * self.tensors
+        shapes = self.shapes or (self.shape or (512,) * self.rank,) * self.tensors
+        inputs: list[Any] = [np.zeros(shape, self.dtype) for shape in shapes]
         (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
         return kernel
 
@@ -107,7 +112,7 @@ def families() -> tuple[Family, ...]:
             label = f"{name}, bulk and {second.name}"
             found.append(Family(label, both, LOAD.bulk, form, 3, False, tensors=2))
         found.append(_rows(f"{name}, inside a loop over rows", LOAD.bulk, form, 4))
-    return (*found, *_specialized(), *_stores())
+    return (*found, *_specialized(), *_stores(), *_products())
 
 
 def _stores() -> Iterator[Family]:
@@ -125,6 +130,40 @@ def _stores() -> Iterator[Family]:
                 f"stores out of the ring, {name}, {load.name}", pipelines.ring_copy, load, form, 3,
                 form is not SPECIAL,
             )  # fmt: skip
+
+
+def _products() -> Iterator[Family]:
+    """Rings whose stages matrix products read until their group has been waited for."""
+    build, load = pipelines.ring_products, LOAD.tma
+    one = partial(Family, load=load, shapes=((64, 512), (64, 512)), dtype="f2")
+    two = partial(Family, load=load, shapes=((128, 512), (64, 512)), dtype="f2")
+    for form in FORMS:
+        name = f"products, pipelined, {form.sync}, war {form.war}"
+        listed = harmless.of_products(form)
+        yield one(name, build, form=form, stages=EXPLORED_STAGES, harmless=listed)
+    piped, special = Pipelined(), WarpSpecialized(ParallelType.block_y)
+    groups, rows = partial(build, groups=2), partial(build, outer=True)
+    yield two(
+        "products, pipelined, two warp groups", groups, form=piped, stages=3,
+        every_prefetch=False, harmless=harmless.of_products(piped),
+    )  # fmt: skip
+    yield one(
+        "products, pipelined, inside a loop over rows", rows, form=piped, stages=3,
+        every_prefetch=False, rank=2, harmless=harmless.of_products(piped, "i1 in i0"),
+    )  # fmt: skip
+    yield one(
+        "products, warp-specialised", build, form=SPECIAL, stages=MOST_STAGES,
+        every_prefetch=False, harmless=harmless.of_products(SPECIAL),
+    )  # fmt: skip
+    yield two(
+        "products, warp-specialised, two warp groups", groups, form=special, stages=3,
+        every_prefetch=False, harmless=harmless.of_products(special),
+    )  # fmt: skip
+    yield one(
+        "products, warp-specialised, stages carried over rows", rows, form=SPECIAL, stages=2,
+        every_prefetch=False, rank=2,
+        harmless=harmless.of_products(SPECIAL, "i1 in i0", ends=False),
+    )  # fmt: skip
 
 
 def _specialized() -> Iterator[Family]:

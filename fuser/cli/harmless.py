@@ -69,3 +69,42 @@ OF_SINGLE_TURNS = (
     Harmless("wait moved behind the use", TURN, "the same wait before the turn is passed on"),
 )
 """Two groups whose turns are one trip long, on two stages or more."""
+
+
+TOGETHER = "the wait for products, which all lanes of a warp wait for together"
+BEHIND = "the end of the loop: trips are over, and nobody fills the stage that is given back last"
+PRODUCER = "of the consumer of a_cache"
+
+
+def of_products(
+    form: CircularBufferType, loops: str = "i0", *, ends: bool = True
+) -> tuple[Harmless, ...]:
+    """Return the list of a ring that matrix products read.
+
+    Parameters
+    ----------
+    loops
+        The loop of trips, and what is around it, as places of statements name them.
+    ends
+        Whether no trips come behind those of the loop.
+    """
+    sync, arrive = "SyncWarp(all lanes have read the stage)", "MbarrierArrive(a_cache_empty)"
+    inner, _, outer = loops.partition(" in ")
+    if isinstance(form, Pipelined):
+        where = f"{sync} in loop {inner} (main){outer and f' in loop {outer}'}"
+        made = Harmless("convergence dropped", where, TOGETHER, (1, 2, 3))
+        return () if form.war == "barrier" else (made,)
+    inside = f" in loop {outer}" if outer else ""
+    found = (
+        Harmless("convergence dropped", f"{sync} in loop {inner}{inside} {PRODUCER}", TOGETHER),
+        Harmless("convergence dropped", f"{sync}{inside} {PRODUCER}", TOGETHER),
+    )
+    if not ends:
+        return found
+    waited = f"WgmmaWait(the products of c_acc are complete){inside} {PRODUCER}"
+    return (
+        *found,
+        Harmless("release dropped", f"{arrive}{inside} {PRODUCER}", BEHIND),
+        Harmless("stage changed", f"{arrive}{inside} {PRODUCER}", BEHIND),
+        Harmless("product wait moved behind the release", waited, BEHIND),
+    )

@@ -14,6 +14,8 @@ from fuser.schedule.kinds import LoadStoreOpType, MemoryType, ParallelType
 
 ENGINE = (LoadStoreOpType.tma, LoadStoreOpType.bulk)
 VECTOR_BYTES = 16
+ROWS, COLUMNS, DEPTH, STEP = 64, 64, 64, 16
+"""Of a product of a warp group: its tile, how deep a stage is, and how deep one instruction."""
 
 
 def ring_map(
@@ -196,6 +198,87 @@ def ring_persistent(
     cache.inline_at(y, 1)
     cache.circular_buffer(stages, prefetch, type)
     return fd
+
+
+def ring_products(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    groups: int = 1,
+    outer: bool = False,
+) -> FusionDefinition:
+    """``c = a b^T`` by tensor cores, 64 deep a trip; `groups` of 64 rows, or 64 an `outer` trip."""
+    fd, tiles, c = _product(load, -1 if outer else groups * ROWS, -1)
+    c.split(0, ROWS)  # round or group, row, column, trip, k
+    c.reorder({3: 1, 1: 2, 2: 3} if outer else {3: 0, 0: 1, 1: 2, 2: 3})
+    fd.sched.transform_like(c, tiles)
+    if groups > 1:
+        c.axis(1).parallelize(ParallelType.block_y)
+    _multiplied(c, tiles, 2, 2 if outer else 1, (stages, prefetch, type))
+    return fd
+
+
+def ring_group_products(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    trips: int = 1,
+    groups: int = 2,
+) -> FusionDefinition:
+    """``c = a b^T`` by tensor cores: 64 rows a consumer group, `trips` of 64 deep a round."""
+    fd, tiles, c = _product(load, -1, trips * DEPTH)
+    c.split(0, ROWS)
+    c.split(0, groups)
+    c.reorder({4: 2, 2: 3, 3: 4})  # round, group, trip, row, column, k
+    c.axis(1).parallelize(ParallelType.block_y)
+    fd.sched.transform_like(c, tiles)
+    for tile in tiles:
+        tile.axis(1).parallelize(ParallelType.block_y)
+    _multiplied(c, tiles, 3, 3, (stages, prefetch, type))
+    return fd
+
+
+def _product(
+    load: LoadStoreOpType, rows: int, depth: int
+) -> tuple[FusionDefinition, list[Tensor], Tensor]:
+    """Return a product of a (rows, depth) and b (64, depth), with its tiles and itself split."""
+    with FusionDefinition() as fd:
+        a, b = (
+            fd.define_tensor(shape=[n, depth], contiguity=[True] * 2, dtype=DataType.Half)
+            for n in (rows, COLUMNS)
+        )
+        every = [fd.ops.size(a, 0), COLUMNS, fd.ops.size(a, 1)]
+        left, right = (
+            fd.ops.broadcast_in_dim(fd.ops.cast(t, dtype=DataType.Float), every, [kept, 2])
+            for kept, t in enumerate((a, b))
+        )
+        c = fd.ops.sum(fd.ops.mul(left, right), [2])
+        fd.add_output(c)
+    tiles = [_cached(a, load), _cached(b, load)]
+    c.split(2, DEPTH)
+    return fd, tiles, c
+
+
+def _multiplied(
+    c: Tensor,
+    tiles: list[Tensor],
+    row: int,
+    inlined: int,
+    ring: tuple[int, int | None, CircularBufferType],
+) -> None:
+    """Have axes `row`, and the two behind it, computed by tensor cores, tiles in a ring."""
+    tiles[0].once(row + 1)
+    tiles[1].once(row)
+    c.split(row + 2, STEP)
+    c.wgmma(row, row + 1, row + 3)
+    for tile in tiles:
+        tile.set_swizzle("128B")
+        for axis in (-2, -1):
+            tile.axis(axis).parallelize(ParallelType.tma)
+        tile.inline_at(c, inlined)
+        tile.circular_buffer(*ring)
 
 
 def _cached(x: Tensor, load: LoadStoreOpType) -> Tensor:

@@ -26,6 +26,7 @@ from fuser.kir.stmts import (
     MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
+    MbarrierInval,
     MbarrierWait,
     MbarrierWaitToken,
     NamedBarrier,
@@ -299,9 +300,11 @@ class _Maker:
         stmt = body[at]
         if not isinstance(stmt, WgmmaWait) or at + 1 == len(body):
             return
-        behind = body[at + 1]
+        behind, *rest = body[at + 1 :]
+        if any(isinstance(p.stmt, MbarrierInval) for p in places(tuple(rest))):
+            return  # the ring is given back: nobody fills it any more
         if any(isinstance(p.stmt, RELEASES) for p in places((behind,))):
-            moved = (*body[:at], behind, stmt, *body[at + 2 :])
+            moved = (*body[:at], behind, stmt, *rest)
             yield "product wait moved behind the release", moved
 
     def uses(self, stmt: Stmt) -> bool:
