@@ -69,18 +69,19 @@ def _check(axis: IterDomain, at: int, name: str) -> None:
 def _check_whole(domain: LoopDomain, axis: IterDomain, at: int, name: str) -> None:
     """Raise `ScheduleError` if tiles that the axis is split from do not consist of whole products.
 
-    Only a dimension of the tensor may leave a remainder: there the copy engine fills in zeros.
+    A dimension may leave a remainder, where the copy engine fills in zeros; behind the end of a
+    tile is the next one.
     """
-    roots, below = {d.id for d in domain.root}, {axis.id}
+    tiles = {step.inner for step in domain.transforms if isinstance(step, Split)}
+    below = {axis.id}
     for step in reversed(domain.transforms):
         if not isinstance(step, Split) or below.isdisjoint({step.outer, step.inner}):
             continue
         below.add(step.axis)
-        tile = domain.extents[step.axis]
-        whole = domain.extents[step.outer] * step.factor
-        if step.axis not in roots and not prove_equal(whole, tile, Facts()):
+        tile, whole = domain.extents[step.axis], domain.extents[step.outer] * step.factor
+        if step.axis in tiles and not prove_equal(whole, tile, Facts()):
             raise ScheduleError(
-                f"wgmma: axis {at} as {name} is of splits by {step.factor!r} of {tile!r}, which "
+                f"wgmma: axis {at} as {name} is of a split by {step.factor!r} of {tile!r}, which "
                 "leaves a remainder; needed a tile of whole products"
             )
 
