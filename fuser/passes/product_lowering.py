@@ -201,7 +201,7 @@ class _Product:
     def summed(self) -> str:
         """Return what is summed, for texts."""
         (operand,) = self.state.nest.graph.operands(self.value)
-        return f"{operand.name}, a {operand.op} of {operand.dtype.short}"
+        return f"{operand.name} ({operand.op}, {operand.dtype.short})"
 
     def read(
         self, root: Coords, name: str, coords: Coords, guard: Expr, facts: Facts
@@ -244,17 +244,17 @@ class _Product:
                 for own, size in zip(coords, shape, strict=True)
             ):
                 raise ScheduleError(
-                    f"{self.name}: wgmma sums over {axis.extent!r} elements, whose last tile may be "
-                    f"cut short, and {name} of shape ({', '.join(map(repr, shape))}) goes on where "
-                    "the sum ends, as behind a slice; needed a sum over all of it, or over whole "
-                    "tiles"
+                    f"{self.name}: wgmma sums over {axis.extent!r} elements, whose last tile may "
+                    f"be cut short, and {name} of shape ({', '.join(map(repr, shape))}) goes on "
+                    "where the sum ends, as behind a slice; needed a sum over all of it, or over "
+                    "whole tiles"
                 )
 
     def tile(self, factor: Scalar) -> _Tile:
         """Return the tile that a factor is read from."""
         inner = factor.arg if isinstance(factor, Cast) else factor
         if not isinstance(inner, Element) or inner.dtype not in OPERANDS:
-            found = f"{inner.dtype.short}" if isinstance(inner, Element) else "computed before"
+            found = f"{inner.dtype.short}" if isinstance(inner, Element) else "computed, not read"
             raise ScheduleError(
                 f"{self.name}: wgmma, and an operand is {found}; needed tiles of "
                 f"{' or '.join(d.short for d in OPERANDS)}, cast to Float and multiplied"
