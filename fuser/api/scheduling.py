@@ -175,6 +175,12 @@ class Scheduling:
             raise ScheduleError(
                 f"set_allocation_domain: {list(order)}; each of the {rank} axes once is needed"
             )
+        own = len(ts.domain.instruction)
+        if own and axes[-own:] != tuple(range(rank - own, rank)):
+            raise ScheduleError(
+                f"set_allocation_domain: {list(order)}; a matrix instruction has its accumulators "
+                f"in the order of its axes: needed {rank - own} to {rank - 1} last"
+            )
         ts.allocation = axes
 
     @on_tensor

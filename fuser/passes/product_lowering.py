@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser.core.errors import ScheduleError, VerifyError
 from fuser.core.expr import TRUE, ZERO, Const, Expr, Var, evaluate, substitute, variables
-from fuser.core.simplify import Facts, is_multiple, simplify
+from fuser.core.simplify import Facts, is_multiple, prove_equal, prove_less, simplify
 from fuser.fusion.graph import Value
 from fuser.kir.core import Stmt
 from fuser.kir.matrix import GROUP, ITEM, SPANS, MatrixLayout
@@ -201,7 +201,7 @@ class _Product:
     def summed(self) -> str:
         """Return what is summed, for texts."""
         (operand,) = self.state.nest.graph.operands(self.value)
-        return f"{operand.name}, a {operand.op} of {operand.dtype.short}"
+        return f"{operand.name} ({operand.op}, {operand.dtype.short})"
 
     def read(
         self, root: Coords, name: str, coords: Coords, guard: Expr, facts: Facts
@@ -223,16 +223,38 @@ class _Product:
                 "operand"
             )
         label = self.ts.root_of or self.name
+        self.check_end(name, coords, root, facts)
         place = producer_root(name, ts, coords, label, root, facts)
         shared = dict(enumerate(self.node.loops[: ts.position]))
         index = locate(name, ts, place, shared, facts, self.name, linear_index)
         return Element(name, index, value.dtype)
 
+    def check_end(self, name: str, coords: Coords, root: Coords, facts: Facts) -> None:
+        """Raise `ScheduleError` unless a tile has zeros where products sum past the end.
+
+        They do in the last trip of a sum whose extent is no multiple of it. Tiles have zeros where
+        the tensor that they are of ends, so that must be there too.
+        """
+        shape = self.state.nest.graph.value(name).shape
+        for axis, at in zip(self.ts.domain.root, root, strict=True):
+            if not axis.reduction or prove_less(at, axis.extent, facts):
+                continue
+            if not any(
+                prove_equal(own + axis.extent, at + size, facts)
+                for own, size in zip(coords, shape, strict=True)
+            ):
+                raise ScheduleError(
+                    f"{self.name}: wgmma sums over {axis.extent!r} elements, whose last tile may "
+                    f"be cut short, and {name} of shape ({', '.join(map(repr, shape))}) goes on "
+                    "where the sum ends, as behind a slice; needed a sum over all of it, or over "
+                    "whole tiles"
+                )
+
     def tile(self, factor: Scalar) -> _Tile:
         """Return the tile that a factor is read from."""
         inner = factor.arg if isinstance(factor, Cast) else factor
         if not isinstance(inner, Element) or inner.dtype not in OPERANDS:
-            found = f"{inner.dtype.short}" if isinstance(inner, Element) else "computed before"
+            found = f"{inner.dtype.short}" if isinstance(inner, Element) else "computed, not read"
             raise ScheduleError(
                 f"{self.name}: wgmma, and an operand is {found}; needed tiles of "
                 f"{' or '.join(d.short for d in OPERANDS)}, cast to Float and multiplied"

@@ -20,6 +20,8 @@ from fuser.schedule.kinds import ParallelType
 
 MAX_COUNT = 2**31 - 1
 """What indices of 32 bits can count to."""
+INSTRUCTION_AXES = 5
+"""Axes of a matrix instruction: threads, three that choose accumulators, and what it sums over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,8 @@ class LoopDomain:
             raise ScheduleError(f"swizzle: axis {y} has extent {extent}; a power of 2 is needed")
         out = replace(b, id=self._next())
         loop = tuple(out if d is b else d for d in self.loop)
-        return self._with(Swizzle(a.id, b.id, out.id, extent.value), loop)
+        result = self._with(Swizzle(a.id, b.id, out.id, extent.value), loop)
+        return self._keeping_instruction(result, "swizzle")
 
     def reorder(self, moves: Mapping[int, int]) -> LoopDomain:
         """Move axes ``old -> new``; the others keep their order in the free places.
@@ -192,7 +195,7 @@ class LoopDomain:
         placed = {n: self.loop[o] for o, n in old_to_new.items()}
         rest = iter(d for i, d in enumerate(self.loop) if i not in old_to_new)
         loop = tuple(placed[i] if i in placed else next(rest) for i in range(len(self.loop)))
-        return replace(self, loop=loop)
+        return self._keeping_instruction(replace(self, loop=loop), "reorder")
 
     def once(self, axis: int) -> LoopDomain:
         """Leave a loop axis out: of its iterations only the first is run.
@@ -254,7 +257,25 @@ class LoopDomain:
                 f"parallelize: axis {axis} to {parallel.name}, and its directive is "
                 f"{old.directives}; only a serial axis is a loop: needed one of the two"
             )
-        return self._with_axis(at, replace(old, parallel=parallel))
+        result = self._with_axis(at, replace(old, parallel=parallel))
+        return self._keeping_instruction(result, f"parallelize: axis {axis} to {parallel.name}")
+
+    @property
+    def instruction(self) -> tuple[IterDomain, ...]:
+        """The innermost axes, where ``wgmma`` has made them those of one matrix instruction."""
+        made = any(d.reduction and d.parallel is ParallelType.mma for d in self.loop)
+        return self.loop[-INSTRUCTION_AXES:] if made else ()
+
+    def _keeping_instruction(self, result: LoopDomain, what: str) -> LoopDomain:
+        """Return `result`; raise `ScheduleError` if it changes the axes of an instruction."""
+        own = self.instruction
+        if own and result.loop[-INSTRUCTION_AXES:] != own:
+            last = len(self.loop) - 1
+            raise ScheduleError(
+                f"{what}; axes {last - INSTRUCTION_AXES + 1} to {last} are those of a matrix "
+                "instruction, its threads, accumulators and k: needed as wgmma made them, innermost"
+            )
+        return result
 
     def direct(self, axis: int, unroll: Unroll) -> LoopDomain:
         """Set how often the body of a serial loop axis is repeated in the code."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fuser.core.dtypes import DataType
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
+from fuser.core.simplify import Facts, prove_equal
 from fuser.fusion.graph import Value
-from fuser.schedule.domain import IterDomain, LoopDomain
+from fuser.schedule.domain import IterDomain, LoopDomain, Split
 from fuser.schedule.kinds import ParallelType
 
 WIDTHS = range(8, 257, 8)
@@ -31,9 +33,15 @@ def product_domain(value: Value, domain: LoopDomain, m: int, n: int, k: int) -> 
         raise ScheduleError(f"wgmma: axes {m}, {n} and {k}; three different ones are needed")
     if value.op != "sum":
         raise ScheduleError(f"wgmma: it is a {value.op}; a sum of products is needed")
+    if value.dtype is not DataType.Float:
+        raise ScheduleError(
+            f"wgmma: it is {value.dtype.short}; tensor cores sum in f32: needed a sum of operands "
+            "cast to Float, and a cast of that"
+        )
     rows, columns, deep = (domain.loop[at] for at in where)
     for axis, given, name in ((rows, m, "m"), (columns, n, "n"), (deep, k, "k")):
         _check(axis, given, name)
+        _check_whole(domain, axis, given, name)
     if not any(axis.reduction and axis is not deep for axis in domain.loop):
         raise ScheduleError(
             f"wgmma: axis {k} is all that is summed over; needed a loop of instructions outside: "
@@ -56,6 +64,26 @@ def _check(axis: IterDomain, at: int, name: str) -> None:
     if axis.parallel is not ParallelType.serial or axis.directives:
         found = axis.directives or f"bound to {axis.parallel.name}"
         raise ScheduleError(f"wgmma: axis {at} as {name} is {found}; a plain axis is needed")
+
+
+def _check_whole(domain: LoopDomain, axis: IterDomain, at: int, name: str) -> None:
+    """Raise `ScheduleError` if tiles that the axis is split from do not consist of whole products.
+
+    A dimension may leave a remainder, where the copy engine fills in zeros; behind the end of a
+    tile is the next one.
+    """
+    tiles = {step.inner for step in domain.transforms if isinstance(step, Split)}
+    below = {axis.id}
+    for step in reversed(domain.transforms):
+        if not isinstance(step, Split) or below.isdisjoint({step.outer, step.inner}):
+            continue
+        below.add(step.axis)
+        tile, whole = domain.extents[step.axis], domain.extents[step.outer] * step.factor
+        if step.axis in tiles and not prove_equal(whole, tile, Facts()):
+            raise ScheduleError(
+                f"wgmma: axis {at} as {name} is of a split by {step.factor!r} of {tile!r}, which "
+                "leaves a remainder; needed a tile of whole products"
+            )
 
 
 def _moved(domain: LoopDomain, ids: list[int]) -> LoopDomain:

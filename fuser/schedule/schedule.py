@@ -112,7 +112,7 @@ class TensorSchedule:
     @property
     def is_product(self) -> bool:
         """Whether tensor cores compute the tensor, a sum of products."""
-        return any(d.reduction and d.parallel is ParallelType.mma for d in self.domain.loop)
+        return bool(self.domain.instruction)
 
     @property
     def group_axis(self) -> int | None:
