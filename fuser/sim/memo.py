@@ -37,10 +37,10 @@ class Memo:
         for value in inputs:
             if type(value) is int:
                 key.append(value)
-            elif isinstance(value, np.ndarray) and value.flags.writeable:
-                return make()
-            else:
+            elif is_frozen(value):
                 key.append((id(value),))  # no number is equal to it
+            else:
+                return make()
         at = tuple(key)
         known = self.results.get(at)
         if known is None:
@@ -58,6 +58,11 @@ def inputs_of(e: Expr) -> tuple[str, ...]:
 
 def frozen(value: Any) -> Any:
     """Return `value`, which nobody may change any more if it is an array."""
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
+    if type(value) is np.ndarray:
+        value.setflags(write=False)
     return value
+
+
+def is_frozen(value: Any) -> bool:
+    """Whether `value` will not change: an array that is frozen, or no array."""
+    return type(value) is not np.ndarray or not value.flags.writeable
