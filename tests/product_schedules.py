@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fuser import (
     DataType,
@@ -16,6 +18,7 @@ from fuser import (
     ParallelType,
     Pipelined,
 )
+from fuser.core.errors import ScheduleError
 from fuser.schedule.circular import CircularBufferType
 
 P, L, D, M = ParallelType, LoadStoreOpType, DataType, MemoryType
@@ -181,3 +184,14 @@ class Product:
         if self.epilogue is relu_cast:
             c = np.maximum(c, 0).astype(D.BFloat16.np).astype("f8")
         return c
+
+
+def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """Return the text with which a call is refused, behind a file of the tests and its line."""
+    with pytest.raises(ScheduleError) as caught:
+        call(*args, **kwargs)
+    where, _, text = str(caught.value).partition(": ")
+    file, _, line = where.rpartition(":")
+    assert Path(__file__).parent in Path(file).parents, str(caught.value)
+    assert line.isdigit()
+    return text

@@ -9,7 +9,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeAlias, TypeVar
 
 from fuser.core import linear
-from fuser.core.expr import BinOp, Expr, Var, conjuncts, variables
+from fuser.core.expr import BinOp, Const, Expr, Var, conjuncts, variables
 from fuser.core.linear import UNIT, Linear, Monomial
 
 T = TypeVar("T")
@@ -65,12 +65,22 @@ class Facts:
 
     @property
     def unguarded(self) -> Facts:
-        """Return these facts without `bounds`."""
+        """Return these facts without `bounds`; those of index variables shorten their ranges."""
         if not self.bounds:
             return self
         if not self.base:
-            self.base.append(Facts(self.ranges, self.multiples, (), self.signed))
+            self.base.append(Facts(self._shortened(), self.multiples, (), self.signed))
         return self.base[0]
+
+    def _shortened(self) -> Mapping[str, Expr]:
+        """Return the ranges, as short as `bounds` by constants say."""
+        ranges = dict(self.ranges)
+        for lhs, rhs in self.bounds:
+            if isinstance(lhs, Var) and isinstance(rhs, Const):
+                known = ranges.get(lhs.name)
+                if isinstance(known, Const) and 0 < rhs.value < known.value:
+                    ranges[lhs.name] = rhs
+        return ranges
 
     def with_range(self, name: str, extent: Expr) -> Facts:
         """Return these facts plus the range of one index variable."""

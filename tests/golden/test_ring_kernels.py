@@ -8,6 +8,8 @@ import pytest
 from rings.cells import Cell, L, definition
 from rings.text import listing
 
+from fuser import DataType
+
 pytestmark = pytest.mark.golden
 
 FOLDER = Path(__file__).with_suffix("")
@@ -26,6 +28,10 @@ CELLS = {
     "stored_out_of_a_ring": Cell("copy", (L.tma,), stages=3, prefetch=1),
     "registers_inside_a_ring": Cell(
         "nested", (L.tma,), stages=2, prefetch=1, tile=512, slots=2, ahead=1
+    ),
+    "products": Cell("product", (L.tma, L.tma), stages=3, prefetch=2, dtype=DataType.BFloat16),
+    "products_by_a_role": Cell(
+        "product_turned", (L.tma, L.tma), stages=3, prefetch=2, type="ws", dtype=DataType.Half
     ),
     "registers_alone": Cell("registers", (L.set,), stages=3, prefetch=2),
 }

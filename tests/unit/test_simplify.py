@@ -191,6 +191,16 @@ def test_the_trip_before_is_in_the_stage_before():
         assert repr(simplify(e, ROWS)) != form, "of trip 0 it is -1"
 
 
+def test_guards_by_constants_bound_what_is_divided():
+    """Threads of a block that is larger than a loop, as with producer warps behind the others."""
+    facts = Facts({"tx": Const(160), "r": Const(2)})
+    row = Var("r") * 4 + Var("tx") // 32
+    assert not prove_less(row, Const(8), facts)
+    assert prove_less(row, Const(8), facts.with_guard(less(Var("tx"), 128)))
+    assert not prove_less(row, Const(8), facts.with_guard(less(Var("tx"), 129)))
+    assert not prove_less(row, Const(7), facts.with_guard(less(Var("tx"), 128)))
+
+
 @pytest.mark.parametrize("op", ["/", "%"])
 def test_division_by_an_extent_of_zero_is_dead_code(op):
     assert simplify(BinOp(op, Var("i") * 3 + 1, Const(0)), ROWS) == Const(0)
