@@ -14,6 +14,7 @@ from fuser import FusionDefinition, Pipelined, WarpSpecialized
 from fuser.schedule.circular import CircularBufferType
 
 BF16 = D.BFloat16
+ROLES = WarpSpecialized(P.block_x)
 Reference = Callable[..., "np.ndarray | tuple[np.ndarray, ...]"]
 
 
@@ -272,6 +273,35 @@ def groups_of_rows(kind: P, rows: int) -> FusionDefinition:
     return Product(tile=(rows, 64, 64)).schedule(multiplied=multiplied).fd
 
 
+def groups_of_columns(kind: P, ring: CircularBufferType) -> FusionDefinition:
+    """Two products of 64 columns a block, of one warp group or of two."""
+
+    def multiplied(self: Product) -> None:
+        self.c.split(4, 64)
+        self.c.split(6, 16)
+        self.c.reorder({4: 3, 3: 4})  # .., trip, columns of a product, row, column, step, k
+        self.c.wgmma(4, 5, 7)
+        self.c.axis(3).parallelize(kind)
+
+    return Product(tile=(64, 128, 64), kind=ring).schedule(multiplied=multiplied).fd
+
+
+def resident() -> FusionDefinition:
+    """All of k of a in one tile, through which the trips of b go."""
+    product = Product()
+    with FusionDefinition() as product.fd:
+        a, b = product.given = [matrix(product.fd, -1, 128) for _ in range(2)]
+        product.c = product.out = summed(product.fd, a, b)
+        product.fd.add_output(product.c)
+
+    def buffered(self: Product) -> None:
+        self.tiles[0].inline_at(self.c, 2)
+        self.tiles[1].inline_at(self.c, 3)
+        self.tiles[1].circular_buffer(3)
+
+    return product.schedule(buffered=buffered).fd
+
+
 def beside(threads: int, kind: P, ring: CircularBufferType) -> FusionDefinition:
     """A product, and a map that other threads of the same block compute."""
     others: list[Any] = []
@@ -313,6 +343,16 @@ def relu(fd: FusionDefinition, c: Any) -> Any:
     return fd.ops.relu(c)
 
 
+def twice_out() -> FusionDefinition:
+    """Two outputs out of the same registers."""
+
+    def epilogue(fd: FusionDefinition, c: Any) -> Any:
+        fd.add_output(c)
+        return fd.ops.relu(c)
+
+    return Product(epilogue=epilogue, kind=ROLES).schedule().fd
+
+
 def otherwise_stored(position: int, change: Callable[[Any], None]) -> FusionDefinition:
     """An epilogue in the product's registers, whose loops are changed."""
 
@@ -339,7 +379,6 @@ def turned_round(out: Any) -> None:
     out.reorder({-1: -2, -2: -1})
 
 
-ROLES = WarpSpecialized(P.block_x)
 AB = ((70, 136), (72, 136))
 SHORT = ((40, 72), (64, 72))
 THREE = ((70, 136), (72, 136), (72, 136))
@@ -408,9 +447,17 @@ CASES: dict[str, Case] = {
     "steps_block_y": Case(partial(steps_shared, P.block_y), AB, ab),
     "rows_block_y": Case(partial(groups_of_rows, P.block_y, 128), ((200, 136), (72, 136)), ab),
     "rows_block_z": Case(partial(groups_of_rows, P.block_z, 192), ((200, 136), (72, 136)), ab),
+    "columns_serial": Case(
+        partial(groups_of_columns, P.serial, ROLES), ((70, 136), (200, 136)), ab
+    ),
+    "columns_block_y": Case(
+        partial(groups_of_columns, P.block_y, PIPELINED), ((70, 136), (200, 136)), ab
+    ),
+    "resident": Case(resident, ((70, 128), (72, 128)), ab),
     "beside_96": Case(partial(beside, 96, P.block_x, PIPELINED), (*AB, (1000,)), doubled),
     "beside_256_roles": Case(partial(beside, 256, P.block_x, ROLES), (*AB, (1000,)), doubled),
     "beside_block_y": Case(partial(beside, 3, P.block_y, PIPELINED), (*AB, (1000,)), doubled),
+    "twice_out": Case(twice_out, AB, lambda a, b: (a @ b.T, np.maximum(a @ b.T, 0))),
     "through_shared": Case(through_shared, AB, positive),
     "further_out": Case(partial(otherwise_stored, 1, unchanged), AB, positive),
     "in_pairs": Case(partial(otherwise_stored, 2, in_pairs), AB, positive),
