@@ -10,7 +10,8 @@ import warnings
 
 import numpy as np
 import pytest
-from product_cases import CASES, EDGES, PLAIN
+from plain_products import EDGES, PLAIN
+from product_cases import CASES
 from rings.on_gpu import guarded_memory
 
 from fuser.core.errors import FallbackWarning

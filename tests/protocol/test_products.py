@@ -11,7 +11,8 @@ import warnings
 
 import numpy as np
 import pytest
-from product_cases import CASES, EDGES, PLAIN
+from plain_products import EDGES, PLAIN
+from product_cases import CASES
 from rings.interpret import run_by_hand
 
 from fuser.core.errors import FallbackWarning
