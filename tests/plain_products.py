@@ -41,6 +41,7 @@ def plain() -> dict[str, Callable[[], Product]]:
             add(f"stages{stages}-token", stages=stages, kind=TOKEN)
             add(f"stages{stages}-barrier", stages=stages, kind=BARRIER)
             add(f"stages{stages}-roles", stages=stages, kind=ROLES)
+    add("rolled", default_unroll="rolled", epilogue=relu_cast)
     add("roles-m128", tile=(128, 64, 64), kind=ROLES)
     return made
 

@@ -19,6 +19,7 @@ from fuser import (
     Pipelined,
 )
 from fuser.core.errors import ScheduleError
+from fuser.core.unroll import DefaultUnroll
 from fuser.schedule.circular import CircularBufferType
 
 P, L, D, M = ParallelType, LoadStoreOpType, DataType, MemoryType
@@ -69,11 +70,12 @@ class Product:
     stages: int = 3
     kind: CircularBufferType = PIPELINED
     load: LoadStoreOpType = L.tma
+    default_unroll: DefaultUnroll = "auto"
     fd: FusionDefinition = field(init=False)
     tiles: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        with FusionDefinition() as self.fd:
+        with FusionDefinition(default_unroll=self.default_unroll) as self.fd:
             fd = self.fd
             given = [
                 fd.define_tensor(shape=[-1, -1], contiguity=[True] * 2, dtype=self.dtype)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.protocol
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
 SOME = (
     "none-mn", "32B-mk", "64B-kn", "128B-mn", "n8", "n256-turned", "narrow",
-    "with_bias-f16", "stages0", "stages1-barrier", "roles-m128",
+    "with_bias-f16", "stages0", "stages1-barrier", "roles-m128", "rolled",
 )  # fmt: skip
 AMONG = (
     "two_roles", "two_plain_a", "gated", "by_itself_128", "with_sum_one_stage",
