@@ -32,6 +32,7 @@ REFERENCES: dict[Any, Callable[..., list[Array]]] = {
     pipelines.ring_copy: lambda x: [x, x * 2],
     pipelines.ring_sum: lambda x: [x.sum()],
     pipelines.ring_groups: lambda x: [x.sum(1)],
+    pipelines.ring_products: lambda a, b: [a @ b.T],
     pipelines.ring_persistent: lambda x: [x + x.sum(1, keepdims=True)],
 }
 """Outputs in float64, by what builds the fusion."""
@@ -43,14 +44,24 @@ def built_by(family: Family) -> Any:
 
 
 def shape(family: Family, trips: tuple[int, ...], cut: int) -> tuple[int, ...]:
-    """Return the extents of inputs for so many trips by level, the last one `cut` short."""
+    """Return the extents of the first input for so many trips by level, the last `cut` short."""
     elements = max(TILE * trips[-1] - cut, 0)
     build = built_by(family)
     if build is pipelines.ring_groups:  # a round is 64 rows
         return max(64 * trips[0] - cut, 0), family.shape[1]
+    if build is pipelines.ring_products:
+        rows = 64 * trips[0] if family.rank > 1 else family.shapes[0][0]
+        return rows, max(64 * trips[-1] - 8 * bool(cut), 0)  # tensor maps want 16 bytes
     if build is pipelines.ring_persistent:
         return trips[0], 512
     return (trips[0], elements) if build is pipelines.ring_rows else (elements,)
+
+
+def inputs_of(family: Family, shape: tuple[int, ...], rng: np.random.Generator) -> Iterator[Array]:
+    """Yield inputs of small integers, the first one of a shape."""
+    others = [(first, shape[1]) for first, _ in family.shapes[1:]] or [shape] * (family.tensors - 1)
+    for extents in (shape, *others):
+        yield rng.integers(-9, 10, extents).astype(family.dtype)
 
 
 def greedy(machine: Machine, programs: Programs, rng: np.random.Generator) -> None:
@@ -90,7 +101,7 @@ def complaint(
 ) -> str:
     """Return what one interleaving of a kernel of `fd` reports, or that numbers are wrong."""
     rng = np.random.default_rng(seed)
-    inputs = [rng.integers(-9, 10, shape).astype("f4") for _ in range(family.tensors)]
+    inputs = list(inputs_of(family, shape, rng))
     call = bind(fd, inputs, True)
     program = program_of(fd, call, True)
     memory = {name: view.numpy() for name, view in call.views.items()}

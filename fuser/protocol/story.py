@@ -9,7 +9,7 @@ from fuser.protocol.machine import Machine
 from fuser.protocol.model import Model
 from fuser.protocol.program import Act
 from fuser.protocol.rules import successors
-from fuser.protocol.state import Agent, Event, Flight, State, barrier_name
+from fuser.protocol.state import PRODUCTS, Agent, Event, Flight, State, barrier_name
 
 
 def tell(model: Model, fault: Fault) -> list[str]:
@@ -106,9 +106,21 @@ def _stage(model: Model, flight: Flight) -> str:
     return f"stage {stage} of {array} for trip {trip}"
 
 
+def _products(model: Model, before: Agent, after: Agent) -> Iterator[str]:
+    """Yield which stages an agent has begun to multiply out of."""
+    known = {(p.cells, p.trip) for p in before.ongoing() if p.reader == PRODUCTS}
+    for p in after.ongoing():
+        if p.reader == PRODUCTS and (p.cells, p.trip) not in known:
+            array = model.arrays[p.array]
+            stage = (p.cells.start - model.stages[array].start) // len(model.parts[array])
+            yield f"a product out of stage {stage} of {array}, of trip {p.trip}"
+
+
 def _consequence(model: Model, before: State, after: State) -> str:
     """Return what an event made agents issue, and which phases it ended."""
     parts = list[str]()
+    for program, was, now in zip(model.agents, before.agents, after.agents, strict=True):
+        parts += [f"{program.name} issues {what}" for what in _products(model, was, now)]
     for cell, (old, new) in enumerate(zip(before.barriers, after.barriers, strict=True)):
         if old is not None and new is not None and old.phase != new.phase:
             parts.append(f"ends a phase of {barrier_name(model, cell)}")

@@ -24,6 +24,10 @@ from fuser.kir.stmts import (
     Scoped,
     SyncThreads,
     SyncWarp,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
 )
 from fuser.sim.agent import Agent, Wait
 from fuser.sim.copies import Flight
@@ -32,7 +36,7 @@ from fuser.timeline.watch import PROTOCOL, SETUP, STORE_WAITS, WAITS, Watch
 
 FREE = (
     ClusterSync, CpAsyncWait, DeclareRegisters, DeclareScalar, For, If, Let, NamedBarrier, Outlined,
-    Roles, Scoped, SyncThreads, SyncWarp, *STORE_WAITS, *WAITS,
+    Roles, Scoped, SyncThreads, SyncWarp, WgmmaCommit, WgmmaFence, WgmmaWait, *STORE_WAITS, *WAITS,
 )  # fmt: skip
 """Statements that take no time of their own."""
 
@@ -44,11 +48,13 @@ class Costs:
     Attributes
     ----------
     work
-        A statement that computes.
+        A statement that computes, or a matrix product from the end of the one before, or its own
+        issue, to its completion.
     copy
         From the issue of a copy to its landing.
     protocol
-        An arrival, or the issue of a copy; of barriers that are made or given back, half as long.
+        An arrival, or the issue of a copy or a product; of barriers that are made or given back,
+        half as long.
     """
 
     work: float
@@ -61,7 +67,7 @@ class Costs:
             return 0.0
         if isinstance(stmt, SETUP):
             return self.protocol / 2
-        return self.protocol if isinstance(stmt, PROTOCOL) else self.work
+        return self.protocol if isinstance(stmt, (*PROTOCOL, Wgmma)) else self.work
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +129,22 @@ class Clock:
                 self.steps += 1
                 self.watch.now = max(now, agent[0])
                 del self.ready[agent[1].name]
+                stmt = agent[1].at
                 self.step(agent[1])
                 for new in machine.flights:
-                    delay = 0.0 if new.after else self.costs.copy
-                    self.landing.setdefault(new, self.watch.now + delay)
+                    if new not in self.landing:
+                        self.landing[new] = self.lands(new, stmt)
             else:
                 raise self.stuck()
             self.watch.look()
         return True
+
+    def lands(self, flight: Flight, stmt: object) -> float:
+        """Return when what a statement has just issued takes effect."""
+        if isinstance(stmt, Wgmma):
+            before = [self.landing[earlier] for earlier in flight.after]
+            return max([self.watch.until, *before]) + self.costs.work
+        return self.watch.now + (0.0 if flight.after else self.costs.copy)
 
     def wake(self) -> None:
         """Let those go on whose wait is over."""
@@ -151,7 +165,7 @@ class Clock:
         if wait is not None and not wait.ready():
             self.blocked[agent.name] = Blocked(agent, stmt, watch.stage, wait, watch.until)
             return
-        if isinstance(stmt, WAITS):
+        if isinstance(stmt, (*WAITS, WgmmaWait)):
             watch.waited(agent, stmt, watch.stage, before, before)
         if wait is not None:
             self.ready[agent.name] = watch.until, agent

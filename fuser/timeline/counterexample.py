@@ -101,7 +101,7 @@ class _Story:
         trip = max(c.trip for c in contents)
         seen[trip] = None
         counts = [agent.reads[number] for agent in state.agents if agent.reads[number] >= 0]
-        pending = [p for a in state.agents for p in a.pending]
+        pending = [p for a in state.agents for p in a.ongoing()]
         reading = any(p.array == number and p.trip == trip for p in pending)
         full, empty = (self.barrier(state, array, stage, what) for what in ("full", "empty"))
         if not all(c.landed for c in contents):

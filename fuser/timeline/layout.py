@@ -45,6 +45,9 @@ WARPS = {
     "wait store": Look(
         "#ffffff", "#4b1d3f", "waits for its stores", "#e3b3d0", "#cc79a7", numbered=False
     ),
+    "wait product": Look(
+        "#ffffff", "#00382a", "waits for its products", "#9fd3c3", "#007a5a", numbered=False
+    ),
     "wait copy": Look(
         "#ffffff", "#4a3200", "waits for its copies", "#f3cf85", "#c98500", numbered=False
     ),

@@ -31,6 +31,9 @@ from fuser.kir.stmts import (
     MbarrierWaitToken,
     Roles,
     TensorLoad,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
 )
 from fuser.sim.agent import Agent, Array, Wait
 from fuser.sim.machine import AccessKind, Machine, Monitor
@@ -137,11 +140,25 @@ class RingLog:
 
 @dataclass(slots=True)
 class WarpLog:
-    """What one warp did, which trip it is at, and which one it fills next."""
+    """What one warp did, which trip it is at, and which one it fills next.
+
+    Attributes
+    ----------
+    products
+        What its matrix products may still read, in groups: the open one, then the closed ones, the
+        latest first.
+    """
 
     spans: list[Span] = field(default_factory=list[Span])
     trip: int | None = None
     next_fill: int = 0
+    products: list[list[Fill]] = field(default_factory=lambda: [[]])
+
+    def awaited(self, pending: int, now: float) -> None:
+        """Note that all groups of products but the latest `pending` ones have read their stages."""
+        for fill in (fill for group in self.products[pending + 1 :] for fill in group):
+            fill.last = now if fill.last is None else max(fill.last, now)
+        del self.products[pending + 1 :]
 
 
 class Watch:
@@ -195,6 +212,9 @@ class Watch:
         """See `Monitor.copy`."""
         self.monitor.copy(agent, memory, where, kind, actor, time)
         self._touch(memory, where, kind)
+        held = self._held(memory, where)
+        if isinstance(agent.at, Wgmma) and held is not None and not agent.slot[0]:
+            self.warps.setdefault(agent.name, WarpLog()).products[0].append(held)
 
     def barrier(self, agent: Agent, what: str) -> Iterator[Wait]:
         """See `Monitor.barrier`."""
@@ -207,6 +227,13 @@ class Watch:
     def atomic(self, agent: Agent, key: Hashable) -> None:
         """See `Monitor.atomic`."""
         self.monitor.atomic(agent, key)
+
+    def _held(self, memory: Memory, where: Array) -> Fill | None:
+        """Return the trip in the stage of a ring's elements."""
+        log = self.by_array.get(memory.name)
+        if log is None or where.size == 0 or int(where.flat[0]) >= memory.numel:
+            return None
+        return log.holds(int(where.flat[0]) // log.parts[memory.name])
 
     def _touch(self, memory: Memory, where: Array, kind: AccessKind) -> None:
         log = self.by_array.get(memory.name)
@@ -252,6 +279,8 @@ class Watch:
             return
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = "other", None
+        if isinstance(stmt, WgmmaCommit):
+            log.products.insert(0, [])
         if self.touched is not None and self.touched[0] == "issue":
             what, trip = self.touched
         elif isinstance(stmt, ARRIVALS) and stmt.barrier in self.by_full:
@@ -273,6 +302,8 @@ class Watch:
             return
         log = self.warps.setdefault(agent.name, WarpLog())
         what, trip = waiting_for(stmt, self.by_full, self.by_empty), None
+        if isinstance(stmt, WgmmaWait):
+            log.awaited(stmt.pending, stop)
         if what == "wait full" and isinstance(stmt, WAITS):
             ring = self.by_full[stmt.barrier]
             held = ring.holds(stage)
@@ -305,6 +336,8 @@ def waiting_for(stmt: object, full: dict[str, RingLog], empty: dict[str, RingLog
     """Return the activity of a warp that waits at `stmt`."""
     if isinstance(stmt, STORE_WAITS):
         return "wait store"
+    if isinstance(stmt, WgmmaWait):
+        return "wait product"
     if isinstance(stmt, CpAsyncWait):
         return "wait copy"
     name = stmt.barrier if isinstance(stmt, WAITS) else ""
