@@ -159,7 +159,7 @@ def _products() -> Iterator[Family]:
     )  # fmt: skip
     yield two(
         "products, warp-specialised, two warp groups", groups, form=special, stages=3,
-        every_prefetch=False, harmless=harmless.of_products(special, groups=2),
+        every_prefetch=False, harmless=harmless.of_products(special),
     )  # fmt: skip
     yield one(
         "products, warp-specialised, stages carried over rows", rows, form=SPECIAL, stages=2,

@@ -77,7 +77,7 @@ CONSUMER = "of the consumer of a_cache"
 
 
 def of_products(
-    form: CircularBufferType, loops: str = "i0", *, ends: bool = True, groups: int = 1
+    form: CircularBufferType, loops: str = "i0", *, ends: bool = True
 ) -> tuple[Harmless, ...]:
     """Return the list of a ring that matrix products read.
 
@@ -87,9 +87,6 @@ def of_products(
         The loop of trips, and what is around it, as places of statements name them.
     ends
         Whether no trips come behind those of the loop.
-    groups
-        Warp groups. Of more than one, so many warps arrive together that the model takes a stage
-        which is given back twice for a mistake.
     """
     sync, arrive = "SyncWarp(all lanes have read the stage)", "MbarrierArrive(a_cache_empty)"
     inner, _, outer = loops.partition(" in ")
@@ -104,13 +101,10 @@ def of_products(
     )
     if not ends:
         return found
-    once = (
-        () if groups > 1 else (Harmless("stage changed", f"{arrive}{inside} {CONSUMER}", BEHIND),)
-    )
     waited = f"WgmmaWait(the products of c_acc are complete){inside} {CONSUMER}"
     return (
         *found,
         Harmless("release dropped", f"{arrive}{inside} {CONSUMER}", BEHIND),
-        *once,
+        Harmless("stage changed", f"{arrive}{inside} {CONSUMER}", BEHIND),
         Harmless("product wait moved behind the release", waited, BEHIND),
     )

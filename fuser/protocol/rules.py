@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fuser.protocol import groups
 from fuser.protocol.errors import Undecided, Violation
 from fuser.protocol.machine import Machine
+from fuser.protocol.model import WARP
 from fuser.protocol.reads import judge
 from fuser.protocol.state import (
     Agent,
@@ -251,10 +252,21 @@ def _inval(m: Machine, state: State, a: int, step: Step) -> State:
     return _put(state, step.cell, None)
 
 
-def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int) -> State:
-    """Take arrivals off what is pending and add bytes; end the phase when nothing is."""
+def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int, each: int = 0) -> State:
+    """Take arrivals off what is pending and add bytes; end the phase when nothing is.
+
+    Parameters
+    ----------
+    each
+        Arrivals of one warp, where several arrive one after the other: what the phase does not
+        take is the next one's; 0: all arrive at once.
+    """
     barrier = state.barriers[cell]
     assert barrier is not None
+    if each and arrivals > barrier.pending >= each and barrier.pending % each == 0:
+        rest = arrivals - barrier.pending
+        state = _taken(m, state, cell, barrier.pending, nbytes)
+        return _taken(m, state, cell, rest, 0, each)
     pending, tx = barrier.pending - arrivals, barrier.tx + nbytes
     if pending < 0:
         raise Violation(
@@ -294,4 +306,6 @@ def _landed(m: Machine, state: State, flight: Flight) -> State:
         return state
     if state.barriers[flight.cell] is None:
         raise Violation("dead barrier", f"a copy lands on {name(m, flight.cell)}, no barrier")
-    return _taken(m, state, flight.cell, flight.arrivals, -flight.nbytes)
+    warps = max(1, m.model.agents[flight.agent].threads // WARP)
+    each = 0 if flight.arrivals % warps else flight.arrivals // warps
+    return _taken(m, state, flight.cell, flight.arrivals, -flight.nbytes, each)
