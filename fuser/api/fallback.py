@@ -44,11 +44,12 @@ def fallback_text(
             f"{obstacle.cure}, or store it yourself with LoadStoreOpType.set"
         )
     found = "" if view is None else f" ({_seen(view)})"
+    other = ", or choose the threads' copies yourself with LoadStoreOpType.cp_async"
     return (
         f"{fallback.tensor}: threads copy it, element by element, and not TMA, because "
         f"{obstacle.text(values)}{found}. Results are the same, but loads are slower and take "
-        f"registers and issue slots from the computation; {obstacle.cure}, or choose the threads' "
-        "copies yourself with LoadStoreOpType.cp_async"
+        f"registers and issue slots from the computation; {obstacle.cure}"
+        f"{'' if fallback.is_operand else other}"
     )
 
 

@@ -43,11 +43,14 @@ class Fallback:
     ----------
     tensor, source
         The copy and the global tensor that it is made of; of a store both are the output.
+    is_operand
+        Whether products of tensor cores read it, which want what the copy engine loads.
     """
 
     tensor: str
     source: str
     obstacle: Obstacle
+    is_operand: bool = False
 
     @property
     def is_store(self) -> bool:

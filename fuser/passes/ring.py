@@ -278,7 +278,8 @@ class RingLowering:
                 state.maps[plan.map.name] = plan.map
             if plan.obstacle is not None:
                 (source,) = state.nest.graph.operand_names(name)
-                state.fallbacks.append(Fallback(name, source, plan.obstacle))
+                operand = name in state.product_operands
+                state.fallbacks.append(Fallback(name, source, plan.obstacle, operand))
         elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = self.meet(f"the barriers of {self.ring.name} are initialised")

@@ -88,7 +88,7 @@ def released_last(
 ) -> Body:
     """Return what follows the loop of trips: if there was one, the stage of the last is free."""
     if not is_late(nest, uses, ring):
-        return ()
+        return awaited(nest, uses, ring)  # the consumer's own: what is behind the roles has none
     return (*awaited(nest, uses, ring), When(less(ZERO, trips), (Release(ring, last, group),)))
 
 

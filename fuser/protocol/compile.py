@@ -174,6 +174,7 @@ class Compiler(Emitter):
 
     def visible(self, stmt: Stmt, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile what other agents can see; everything else has no part in the protocol."""
+        self.part_trips(stmt)
         made = self.barrier_act(stmt, lets, mask) or self.meeting(stmt, lets) or group_act(stmt)
         if made is not None:
             self.act(replace(made, partial=not mask.all()))

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuser.core.expr import Const, Expr, substitute, variables
-from fuser.kir.core import Kernel
+from fuser.kir.core import Kernel, Stmt
 from fuser.protocol.clusters import placed, unplaced
 from fuser.protocol.errors import Unsupported
 from fuser.protocol.program import Act, Counted, Instruction, Program
-from fuser.protocol.rings import Ring, of_group, ring_of
+from fuser.protocol.rings import ARRIVALS, WAITS, Ring, of_group, ring_of
 from fuser.protocol.threads import THREADS
 from fuser.protocol.values import Compiled, compile_index
 
@@ -49,6 +49,7 @@ class Emitter:
     going: dict[tuple[str, str], tuple[int, ...]] = field(
         default_factory=dict[tuple[str, str], tuple[int, ...]]
     )
+    ended: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     parts: dict[str, int] = field(default_factory=dict[str, int])
     seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     open_writes: list[tuple[str, Compiled, int]] = field(
@@ -110,12 +111,29 @@ class Emitter:
 
     def note(self, what: str, array: str, stage: Compiled) -> None:
         """Note that a trip of an array is being filled or read; another stage is another trip."""
-        values = self.samples(array, stage)
-        if self.going.get((what, array), values) != values:
+        values, key = self.samples(array, stage), (what, array)
+        if self.going.get(key, values) != values or key in self.ended:
             self.code.append(Counted(what, array))
+            self.ended.discard(key)
             if what == "fills":
                 self.parts.pop(array, None)
-        self.going[what, array] = values
+        self.going[key] = values
+
+    def part_trips(self, stmt: Stmt) -> None:
+        """Note where trips end that may have one stage for all of them, as those of a group may.
+
+        What follows an arrival at its full barrier fills, and what follows a wait for it reads,
+        for another trip. Loops over trips say so themselves, but where they are unrolled.
+        """
+        what = "reads" if isinstance(stmt, WAITS) else "fills" if isinstance(stmt, ARRIVALS) else ""
+        if not what:
+            return
+        barrier = getattr(stmt, "barrier", "")
+        stages = {a: r.stages for r in self.kernel.rings if r.full == barrier for a in r.arrays}
+        for key in self.going:
+            own = stages.get(unplaced(ring_of(key[1])), 0)
+            if key[0] == what and own and (own == 1 or ring_of(key[1]) != key[1]):
+                self.ended.add(key)
 
     def samples(self, array: str, stage: Compiled) -> tuple[int, ...]:
         """Return values that tell stages apart, however their indices are written."""
@@ -145,6 +163,7 @@ class Emitter:
         for what, array in sorted(over):
             self.code.append(Counted(what, array))
             del self.going[what, array]
+            self.ended.discard((what, array))
         for array in [name for name in self.parts if self.level_of(name) >= level]:
             del self.parts[array]
 
@@ -155,6 +174,7 @@ class Emitter:
         for what, array in sorted(key for key in begun if self.level_of(key[1]) >= here):
             self.code.append(Counted(what, array))
             del self.going[what, array]
+            self.ended.discard((what, array))
             self.parts.pop(array, None)
 
     def mask_id(self, mask: Mask) -> int:

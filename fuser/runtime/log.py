@@ -63,6 +63,13 @@ class CompileLog:
             found.append(f"{self.stack_bytes} bytes of local memory per thread")
         return tuple(found)
 
+    def _cure(self) -> str:
+        """Return what the findings call for."""
+        in_registers = not (self.spill_store_bytes or self.spill_load_bytes or self.stack_bytes)
+        if in_registers and all("wgmma" in note for note in self.notes):
+            return "products that follow each other without a loop: unroll() the steps of a trip"
+        return "a kernel that stays in registers: smaller tiles, fewer stages or less unrolling"
+
     def enforce(self, kernel: str, on_spill: OnSpill = "warn") -> None:
         """Warn about or reject spills, local memory and ptxas notes.
 
@@ -75,8 +82,8 @@ class CompileLog:
         if not findings or on_spill == "ignore":
             return
         message = (
-            f"kernel {kernel}: {'; '.join(findings)} ({self.registers} registers); "
-            "needs a kernel that stays in registers: smaller tiles, fewer stages or less unrolling"
+            f"kernel {kernel}: {'; '.join(findings)} ({self.registers} registers); needs "
+            f"{self._cure()}"
         )
         if on_spill == "raise":
             raise CompileError(message)

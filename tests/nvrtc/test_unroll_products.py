@@ -16,6 +16,7 @@ from fuser.api.tensor import Tensor
 from fuser.codegen.emit import emit
 from fuser.core.errors import ScheduleError
 from fuser.kir.core import Kernel
+from fuser.protocol.verdict import check
 from fuser.runtime.cache import CUBINS
 from fuser.runtime.sass import disassemble
 from fuser.sass import SassReport, nounroll_pragmas, read_sass
@@ -97,6 +98,17 @@ def test_unrolled_by_the_stages_no_stage_follows_from_the_trip():
     assert main is not None
     assert "% 4" not in main.group(0)
     assert main.group(0).count("wgmma_wait<1>") == 4
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("trips", [None, 2])
+def test_one_stage(kind, trips):
+    """Products are complete before their only stage is given back, by those who issued them."""
+    made = kernel(directed(ring(kind, stages=1), trips, None))
+    report, marks = compiled(made)
+    assert report.hgmma == STEPS * (1 if trips is None else 3)
+    assert marks == report.rolled_loops + report.spin_loops
+    assert check(made).reach == ("proved" if trips is None else "explored")
 
 
 def test_copies_of_an_outer_loop_have_the_mark():

@@ -18,6 +18,7 @@ from rings.choices import staged
 from unrolled_rings import BOUNDS, CASES, WIDTH, Case
 
 from fuser import FusionDefinition, LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
+from fuser.api.execute import bind, program_of
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const, substitute, variables
 from fuser.kir.core import Kernel
@@ -30,6 +31,7 @@ from fuser.schedule.circular import CircularBufferType
 pytestmark = pytest.mark.protocol
 
 P, L = ParallelType, LoadStoreOpType
+WARP = 32
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -185,3 +187,46 @@ def test_tensors_of_one_ring_count_the_same_trips(bound: P) -> None:
     for kind, positions in ways:
         (y,) = interpret.run_by_hand(fusion(kind, positions), [x, x])
         np.testing.assert_array_equal(y, 3 * x.astype("f8"))
+
+
+# ---- one stage: nothing but barriers tells its trips apart -----------------------------------------
+
+ONE_STAGE = (
+    Pipelined(), Pipelined("token"), Pipelined(war="barrier"), WarpSpecialized(P.block_x),
+)  # fmt: skip
+
+
+def one_stage(kind: CircularBufferType | None, load: LoadStoreOpType, copies: int) -> Kernel:
+    """Return ``y = 2 x`` by tiles in one stage, or without a ring, its trips `copies` at a time."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = x * 2.0
+        fd.add_output(y)
+    tile = staged(x, load)
+    for t in (y, tile):
+        t.split(0, 2 * WARP)
+    y.axis(1).parallelize(P.block_x)
+    y.axis(0).unroll(copies)
+    tile.axis(1).parallelize(P.tma if load is L.tma else P.block_x)
+    tile.inline_at(y, 1)
+    if kind is not None:
+        tile.circular_buffer(1, 0 if isinstance(kind, Pipelined) else None, kind)
+    call = bind(fd, [np.ones(20 * WARP, np.float32)], True)
+    (kernel,) = program_of(fd, call, True).kernels
+    return kernel
+
+
+@pytest.mark.parametrize("load", [L.tma, L.set, L.cp_async], ids=lambda load: load.name)
+@pytest.mark.parametrize("kind", ONE_STAGE, ids=["parity", "token", "barrier", "roles"])
+def test_unrolled_trips_of_one_stage_are_told_apart(
+    kind: CircularBufferType, load: LoadStoreOpType
+) -> None:
+    """The ring is right, and mistakes in it are found."""
+    kernel = one_stage(kind, load, 3)  # of two copies each would have a parity of its own
+    assert check(kernel).reach == "explored"
+    for mutant in mutants(kernel)[::3]:
+        assert check(mutant.kernel).reach == "wrong", (mutant.kind, mutant.where)
+
+
+def test_an_unrolled_tile_without_a_ring_is_explored() -> None:
+    assert check(one_stage(None, L.tma, 3)).reach == "explored"

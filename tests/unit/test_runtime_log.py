@@ -150,3 +150,12 @@ def test_another_error_beside_it_is_shown_with_the_whole_log(other):
     text = str(compile_error("k", FEATURE.format("cp.async.bulk", 90) + other, "", "", "sm_80"))
     assert text.startswith("kernel k: NVRTC rejected its CUDA source")
     assert other in text
+
+
+def test_serialised_products_call_for_unrolled_steps():
+    note = "(C7519) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+    with pytest.warns(CompileWarning, match=r"serialized \(58 registers\); needs products that"):
+        CompileLog(registers=58, notes=(note,)).enforce("k")
+    spilled = CompileLog(registers=58, notes=(note,), stack_bytes=8)
+    with pytest.warns(CompileWarning, match="needs a kernel that stays in registers"):
+        spilled.enforce("k")
