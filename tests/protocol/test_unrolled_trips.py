@@ -189,7 +189,7 @@ def test_tensors_of_one_ring_count_the_same_trips(bound: P) -> None:
         np.testing.assert_array_equal(y, 3 * x.astype("f8"))
 
 
-# ---- one stage: nothing but barriers tells its trips apart -----------------------------------------
+# ---- one stage: nothing but barriers tells its trips apart --------------------------------------
 
 ONE_STAGE = (
     Pipelined(), Pipelined("token"), Pipelined(war="barrier"), WarpSpecialized(P.block_x),
