@@ -162,6 +162,9 @@ def with_sum(stages: int, kind: CircularBufferType = PIPELINED) -> FusionDefinit
         fd.sched.transform_like(self.c, [plain])
         self.c.wgmma(3, 4, 6)
         as_an_instruction(plain)
+        plain.reorder({7: 3, 8: 4})  # .., trip, step, k, thread, n / 8, half, pair
+        for axis in (3, 4):
+            plain.axis(axis).rolled()
         bound({0: P.grid_y, 1: P.grid_x}, plain)
 
     product.schedule(multiplied=multiplied)
