@@ -28,6 +28,12 @@ def _shift(name: str, numpy: Callable[..., Any], function: str) -> OpSpec:
     return OpSpec(name, 2, "arithmetic", numpy, Text(integer=f"{function}({{0}}, {{1}})"))
 
 
+def _remainder(name: str) -> OpSpec:
+    """Row of the rest that has the divisor's sign."""
+    floats = "remainder_of({0}, {1})"
+    return OpSpec(name, 2, "arithmetic", meanings.remainder, Text(floats, floats, "imod({0}, {1})"))
+
+
 BINARY: tuple[OpSpec, ...] = (
     OpSpec(
         "add", 2, "arithmetic", np.add,
@@ -51,13 +57,11 @@ BINARY: tuple[OpSpec, ...] = (
         Text("floorf({0} / {1})", "floor({0} / {1})", "ifloordiv({0}, {1})"), ROUNDED,
         in_compute_dtype=True,  # floor of the rounded quotient
     ),
-    OpSpec("mod", 2, "arithmetic", meanings.remainder, Text.numbers("remainder_of({0}, {1})")),
-    OpSpec(
-        "remainder", 2, "arithmetic", meanings.remainder, Text.numbers("remainder_of({0}, {1})")
-    ),
+    _remainder("mod"),
+    _remainder("remainder"),
     OpSpec(
         "fmod", 2, "arithmetic", meanings.fmod,
-        Text("fmodf({0}, {1})", "fmod({0}, {1})", "irem({0}, {1})"),
+        Text("fmod_of({0}, {1})", "fmod_of({0}, {1})", "irem({0}, {1})"),
     ),
     OpSpec(
         "pow", 2, "arithmetic", meanings.power,

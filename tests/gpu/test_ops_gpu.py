@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from matrix import on_gpu, pointwise, reductions, views
-from matrix.arrays import LAYOUTS, SHAPES
+from matrix.arrays import LAYOUTS, SHAPES, define
 from matrix.pointwise import Execute
 from matrix.suite import *  # noqa: F403
 
+from fuser.api.definition import FusionDefinition
 from fuser.core.dtypes import DataType
 from fuser.ops import POINTWISE
 
@@ -76,3 +77,25 @@ def test_torch_reductions(
     execute_torch: Execute, layout: str, dtype: DataType, rng: np.random.Generator
 ) -> None:
     reductions.check_reductions(execute_torch, dtype, (37, 1, 130), layout, rng)
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=lambda d: d.short)
+def test_rests_of_all_magnitudes(
+    execute: Execute, dtype: DataType, rng: np.random.Generator
+) -> None:
+    """The rest of a division is exact, so every bit must be that of the C library."""
+    count, bits = 1 << 18, np.dtype(f"u{dtype.nbytes}")
+    a, b = (rng.integers(0, 2 ** (8 * dtype.nbytes), count, bits).view(dtype.np) for _ in range(2))
+    near = np.ldexp(b, rng.integers(-2, 60, count)).astype(dtype.np)  # quotients just about 2^k
+    near = (near.view(bits) + rng.integers(-2, 3, count).astype(bits)).view(dtype.np)
+    tiny = (b.view(bits) >> rng.integers(0, 8 * dtype.nbytes, count).astype(bits)).view(dtype.np)
+    for x, y in ((a, b), (near, b), (a, tiny), (tiny, b), (a, np.full_like(b, 3.0))):
+        with FusionDefinition() as fd:
+            for name in ("fmod", "mod"):
+                fd.add_output(fd.ops.pointwise(name, [define(fd, z) for z in (x, y)]))
+        rest, modulo = execute(fd, [x, y, x, y])
+        want = np.fmod(x, y)
+        np.testing.assert_array_equal(rest, want)
+        assert (np.signbit(rest) == np.signbit(want))[~np.isnan(want)].all()
+        turned = (want != 0) & ((want < 0) != (y < 0))
+        np.testing.assert_array_equal(modulo, np.where(turned, want + y, want))

@@ -9,9 +9,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from sass_loops import count_loops
 
 from fuser.core.dtypes import DataType
-from fuser.ops import POINTWISE, REDUCTIONS, Operand, OpSpec, result_type
+from fuser.ops import POINTWISE, REDUCTIONS, Operand, OpSpec, accepted_dtypes, result_type
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
 
@@ -95,18 +96,28 @@ def apply_row(spec: OpSpec, dtype: DataType) -> tuple[str, str]:
     return f"{result.cuda}* o_{spec.name}", f"o_{spec.name}[i] = {text};"
 
 
-@pytest.mark.parametrize("dtype", list(DataType), ids=repr)
-def test_every_row_compiles(dtype: DataType) -> None:
-    from fuser.ops import accepted_dtypes
-
+def every_row(dtype: DataType) -> str:
+    """A kernel of all rows that take operands of `dtype`."""
     rows = [apply_row(s, dtype) for s in POINTWISE if dtype in accepted_dtypes(s)]
     assert len(rows) > 40
     params = [f"const {dtype.cuda}* x{i}" for i in range(4)] + [p for p, _ in rows]
     body = "\n  ".join(statement for _, statement in rows)
-    compile_cubin(
+    return (
         f'{SOURCE}\nextern "C" __global__ void k({", ".join(params)}) '
         f"{{\n  int i = threadIdx.x;\n  {body}\n}}"
     )
+
+
+@pytest.mark.parametrize("dtype", list(DataType), ids=repr)
+def test_every_row_compiles(dtype: DataType) -> None:
+    compile_cubin(every_row(dtype))
+
+
+@pytest.mark.parametrize("dtype", [DataType.Int, DataType.Float, DataType.Double], ids=repr)
+def test_loops_of_functions_have_marks(dtype: DataType) -> None:
+    """Also those of CUDA's own functions: a loop of sin and cos bears a directive."""
+    report, marks = count_loops(every_row(dtype), "k")
+    assert report.rolled_loops == marks > 1
 
 
 @pytest.mark.parametrize("dtype", list(DataType), ids=repr)

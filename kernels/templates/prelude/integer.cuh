@@ -24,17 +24,9 @@ template <class T> __device__ __forceinline__ bool signs_differ(T rest, T b) {
 template <class T> __device__ __forceinline__ T ifloordiv(T a, T b) {
   return b != 0 && signs_differ(irem(a, b), b) ? (T)(idiv(a, b) - 1) : idiv(a, b);
 }
-template <class T> __device__ __forceinline__ T remainder_of(T a, T b) {
+template <class T> __device__ __forceinline__ T imod(T a, T b) {
   T rest = irem(a, b);
   return signs_differ(rest, b) ? (T)(rest + b) : rest;
-}
-__device__ __forceinline__ float remainder_of(float a, float b) {
-  float rest = fmodf(a, b);
-  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
-}
-__device__ __forceinline__ double remainder_of(double a, double b) {
-  double rest = fmod(a, b);
-  return rest != 0.0 && (rest < 0.0) != (b < 0.0) ? rest + b : rest;
 }
 template <class T> __device__ __forceinline__ T ipow(T a, T n) {
   if ((i64)n < 0) return a == 1 ? (T)1 : a == (T)-1 ? (T)((n & 1) ? -1 : 1) : (T)0;

@@ -84,6 +84,25 @@ __device__ __forceinline__ double gelu_tanh(double x) {
 // -- other float functions -----------------------------------------------------------------------
 __device__ __forceinline__ float frac(float x) { return x - truncf(x); }
 __device__ __forceinline__ double frac(double x) { return x - trunc(x); }
+// Not fmodf and fmod of CUDA, whose loops bear no directive. A trip takes off the largest multiple
+// of |b| 2^k, with k such that the quotient is rounded to a neighbour of what it is: as a multiple
+// of the last bit of the step, and no larger than it, the rest is exact.
+template <class T> __device__ __forceinline__ T fmod_of(T a, T b) {
+  T rest = fabs(a), divisor = fabs(b);
+  if (!is_finite(rest) || !(divisor > (T)0)) return (a * b) / (a * b);
+#pragma unroll 1
+  while (rest >= divisor) {
+    int excess = ilogb(rest) - ilogb(divisor) - (sizeof(T) == 4 ? 22 : 51);
+    T step = excess > 0 ? scalbn(divisor, excess) : divisor;
+    rest = fma(-trunc(rest / step), step, rest);
+    if (rest < (T)0) rest += step;
+  }
+  return copysign(rest, a);
+}
+template <class T> __device__ __forceinline__ T remainder_of(T a, T b) {
+  T rest = fmod_of(a, b);
+  return rest != (T)0 && (rest < (T)0) != (b < (T)0) ? rest + b : rest;
+}
 // Products that no addition contracts into an fma: lerp rounds each step, as NumPy does.
 __device__ __forceinline__ float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double mul_rn(double a, double b) { return __dmul_rn(a, b); }
