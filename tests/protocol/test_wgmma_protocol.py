@@ -50,6 +50,10 @@ OUTER = [
 ]  # fmt: skip
 if ALL:
     OUTER += [Products(2, 1, roles=True, outer="carried"), Products(3, 2, outer="anew")]
+FORMS = ({}, {"roles": True}, {"roles": True, "groups": 2}, {"outer": "anew"},
+         {"roles": True, "outer": "anew"})  # fmt: skip
+DEEP = [Products(s, s - 1, **form) for form in FORMS for s in range(5, 9)] if ALL else []
+"""Up to 364,498 states each."""
 MUTATED = [Products(2, 1, war="barrier")]
 if ALL:
     MUTATED = [f for f in (*PIPELINED, *SPECIAL, *OUTER) if f.prefetch == f.stages - 1]
@@ -65,7 +69,7 @@ HARMLESS_AT_THE_END = {
 }
 
 
-@pytest.mark.parametrize("form", [*PIPELINED, *SPECIAL, *OUTER], ids=str)
+@pytest.mark.parametrize("form", [*PIPELINED, *SPECIAL, *OUTER, *DEEP], ids=str)
 def test_proved_for_every_trip_count_and_explored_for_few(form):
     kernel = form.kernel()
     verdict = check(kernel)

@@ -84,20 +84,30 @@ __device__ __forceinline__ double gelu_tanh(double x) {
 // -- other float functions -----------------------------------------------------------------------
 __device__ __forceinline__ float frac(float x) { return x - truncf(x); }
 __device__ __forceinline__ double frac(double x) { return x - trunc(x); }
-// Not fmodf and fmod of CUDA, whose loops bear no directive. A trip takes off the largest multiple
-// of |b| 2^k, with k such that the quotient is rounded to a neighbour of what it is: as a multiple
-// of the last bit of the step, and no larger than it, the rest is exact.
+__device__ __forceinline__ float rcp_up(float x) { return __frcp_ru(x); }
+__device__ __forceinline__ double rcp_up(double x) { return __drcp_ru(x); }
+__device__ __forceinline__ float mul_up(float a, float b) { return __fmul_ru(a, b); }
+__device__ __forceinline__ double mul_up(double a, double b) { return __dmul_ru(a, b); }
+// Not fmodf and fmod of CUDA, whose loops bear no directive. Long division of mantissas in [1, 2),
+// some bits of the quotient a trip: it is rounded up, so at most one too large, and what is left is
+// a multiple of the divisor's last bit in [-divisor, divisor), which is exact.
 template <class T> __device__ __forceinline__ T fmod_of(T a, T b) {
   T rest = fabs(a), divisor = fabs(b);
   if (!is_finite(rest) || !(divisor > (T)0)) return (a * b) / (a * b);
+  if (rest < divisor) return a;
+  int scale = ilogb(divisor), bits = ilogb(rest) - scale;
+  divisor = scalbn(divisor, -scale);
+  rest = scalbn(rest, -scale - bits);
+  T inverse = rcp_up(divisor);
 #pragma unroll 1
-  while (rest >= divisor) {
-    int excess = ilogb(rest) - ilogb(divisor) - (sizeof(T) == 4 ? 22 : 51);
-    T step = excess > 0 ? scalbn(divisor, excess) : divisor;
-    rest = fma(-trunc(rest / step), step, rest);
-    if (rest < (T)0) rest += step;
-  }
-  return copysign(rest, a);
+  do {
+    int some = min(bits, sizeof(T) == 4 ? 20 : 30);
+    rest *= (T)(1 << some);
+    rest = fma(-trunc(mul_up(rest, inverse)), divisor, rest);
+    if (rest < (T)0) rest += divisor;
+    bits -= some;
+  } while (bits > 0);
+  return copysign(scalbn(rest, scale), a);
 }
 template <class T> __device__ __forceinline__ T remainder_of(T a, T b) {
   T rest = fmod_of(a, b);
