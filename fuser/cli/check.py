@@ -147,6 +147,9 @@ def sentence(verdict: Verdict) -> str:
             return f"proved for all N, in {states}"
         case "explored":
             return f"explored up to N = {trips}, in {states}; nothing is wrong"
+        case "sampled":
+            each = f"{verdict.walks} random interleavings of each number of trips"
+            return f"sampled up to N = {trips}, {each}, in {states}; nothing is wrong"
         case "wrong":
             at = f" with N = {trips}" if trips else ""
             return f"wrong{at}, found after {states}"

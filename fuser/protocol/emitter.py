@@ -18,7 +18,7 @@ from fuser.protocol.rings import ARRIVALS, WAITS, Ring, of_group, ring_of
 from fuser.protocol.threads import THREADS
 from fuser.protocol.values import Compiled, compile_index
 
-SAMPLE_COUNTS = (101, 103)
+SAMPLE_COUNTS = (101, 103, 107)
 """Trip counts at which indices are compared."""
 Mask = NDArray[np.bool_]
 

@@ -68,14 +68,14 @@ def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ex
     parents: dict[State, tuple[State | None, Event | None]] = {}
     queue = deque[State]()
     try:
-        first = _begin(machine)
+        first = begin(machine)
     except Violation as wrong:
-        return Explored(0, Fault(wrong.kind, wrong.text, (), _nowhere(model)), True)
+        return Explored(0, Fault(wrong.kind, wrong.text, (), nowhere(model)), True)
     for state in first:
-        begin = folding.canonical(state)
-        if begin not in parents:
-            parents[begin] = None, None
-            queue.append(begin)
+        known = folding.canonical(state)
+        if known not in parents:
+            parents[known] = None, None
+            queue.append(known)
     done = 0
     while queue:
         given_up = _given_up(len(parents), done, most, go_on)
@@ -92,13 +92,13 @@ def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ex
                     parents[known] = state, event
                     queue.append(known)
             if not moved:
-                _stuck(machine, state)
+                judge_stuck(machine, state)
         except Violation as wrong:
             return Explored(len(parents), _fault(wrong, state, parents), True)
     return Explored(len(parents), None, True)
 
 
-def _begin(machine: Machine) -> list[State]:
+def begin(machine: Machine) -> list[State]:
     """Return the first states; raise `Violation` where a fill is wrong in every one of them."""
     model = machine.model
     if model.analysis.lost and model.makes_trips:
@@ -115,7 +115,7 @@ def _given_up(states: int, done: int, most: int, go_on: GoOn) -> Explored | None
     return None
 
 
-def _stuck(machine: Machine, state: State) -> None:
+def judge_stuck(machine: Machine, state: State) -> None:
     """Judge a state without successors: the end, or a deadlock."""
     if finished(state):
         check_end(machine, state)
@@ -135,5 +135,6 @@ def _fault(
     return Fault(wrong.kind, wrong.text, tuple(reversed(events)), state)
 
 
-def _nowhere(model: Model) -> State:
+def nowhere(model: Model) -> State:
+    """Return a state before all others, for what is wrong before anything happens."""
     return State((), (), (), (), model.counting.initial())

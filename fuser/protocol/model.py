@@ -9,7 +9,7 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from fuser.core.expr import Expr, Var
+from fuser.core.expr import Const, Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
 from fuser.kir.stmts import Roles, SyncThreads
 from fuser.protocol.clusters import placed
@@ -34,10 +34,12 @@ from fuser.protocol.threads import block_threads
 from fuser.protocol.values import Compiled
 
 WARP = 32
-OUTER, INNER = "outer trips", "inner trips"
+LEVELS = "outer trips", "inner trips", "innermost trips"
+"""What the trip counts are called, by level."""
 MOST_LEVELS = 2
+"""Levels of trips that a model counts; more are joined before (`fuser.protocol.joined`)."""
 MOST_BLOCKS = 2
-"""Blocks of a cluster."""
+"""Blocks of a cluster whose states are few enough to explore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Analysis:
         Trips after which stages and parities repeat.
     lost
         What a fill writes twice, as `fuser.protocol.fills` says it; or nothing.
+    once
+        Sizes whose loops make one trip: those joined with the loops inside of them.
     """
 
     kernel: Kernel
@@ -59,6 +63,7 @@ class Analysis:
     trip_loops: set[int]
     sizes: tuple[TripSize, ...]
     levels: int
+    once: tuple[TripSize, ...] = ()
     compiled: dict[int, Model] = field(default_factory=dict[int, "Model"])
     trip_levels: dict[str, int] = field(init=False)
     period: int = field(init=False)
@@ -80,6 +85,11 @@ class Analysis:
         return min(of[0], default=0), min(of[1], default=0)
 
     @property
+    def is_large(self) -> bool:
+        """Whether states are too many, whatever the stages are."""
+        return self.kernel.cluster_size > MOST_BLOCKS
+
+    @property
     def several(self) -> bool:
         """Whether trips of one level are counted by several sizes."""
         return len({s.level for s in self.sizes}) < len(self.sizes)
@@ -89,11 +99,6 @@ def analyse(kernel: Kernel) -> Analysis | None:
     """Return the pipeline of a kernel; None when it has none."""
     if not kernel.barriers and not stored(kernel):
         return None
-    if kernel.cluster_size > MOST_BLOCKS:
-        raise Unsupported(
-            f"a cluster of {kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} are few "
-            "enough to explore"
-        )
     rings = find_rings(kernel)
     loops = find_trip_loops(kernel, rings)
     return Analysis(kernel, rings, loops, trip_sizes(kernel, loops), depth(kernel, loops))
@@ -161,6 +166,11 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     residue
         The inner count modulo the period, where a stage follows from both counts.
     """
+    if analysis.is_large:
+        raise Unsupported(
+            f"a cluster of {analysis.kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} "
+            "are few enough to explore"
+        )
     if any(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
         raise Unsupported("consumer groups run an unknown number of trips in each round")
     model, period = _compiled(analysis, 0), analysis.period
@@ -188,17 +198,22 @@ def _compiled(analysis: Analysis, cut: int) -> Model:
     if analysis.levels > MOST_LEVELS:
         raise Unsupported(f"its trips are counted by {analysis.levels} nested loops")
     if cut not in analysis.compiled:
-        names = (OUTER, INNER)
-        called = {
-            s.name: f"{names[s.level]} of {s.name}" if analysis.several else names[s.level]
-            for s in analysis.sizes
-        }
-        counts = {size: Var(name) for size, name in called.items()}
-        sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
-        levels = {names[level]: level for level in range(analysis.levels)}
-        levels |= {called[s.name]: s.level for s in analysis.sizes}
+        sizes, levels = counted(analysis, cut)
         analysis.compiled[cut] = model_of(analysis, sizes, levels, Counting(), ())
     return analysis.compiled[cut]
+
+
+def counted(analysis: Analysis, cut: int) -> tuple[dict[str, Expr], dict[str, int]]:
+    """Return every size over trip counts, and the levels of these by name."""
+    called = {
+        s.name: f"{LEVELS[s.level]} of {s.name}" if analysis.several else LEVELS[s.level]
+        for s in analysis.sizes
+    }
+    counts = {size: Var(name) for size, name in called.items()}
+    sizes = bind_sizes(analysis.kernel, analysis.sizes, counts, cut)
+    sizes |= {s.name: s.of(Const(1)) for s in analysis.once}
+    levels = {LEVELS[level]: level for level in range(analysis.levels)}
+    return sizes, levels | {called[s.name]: s.level for s in analysis.sizes}
 
 
 def meets_each_time(analysis: Analysis) -> bool:
@@ -219,7 +234,7 @@ def model_of(
     folds: tuple[int, ...],
 ) -> Model:
     """Return the protocol for sizes over trip counts, which are named with their levels."""
-    agents = _agents(analysis, sizes, counts)
+    agents = agents_of(analysis, sizes, counts)
     kernel, blocks = analysis.kernel, range(analysis.kernel.cluster_size)
     barriers, end = dict[str, range](), 0
     for barrier, rank in product(kernel.barriers, blocks):
@@ -249,7 +264,7 @@ def model_of(
     )
 
 
-def _agents(
+def agents_of(
     analysis: Analysis, sizes: dict[str, Expr], counts: dict[str, int]
 ) -> tuple[Program, ...]:
     """Return the agents: of warps that act alike one on its own, the others together."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast, get_args
+from typing import Protocol, cast, get_args
 
 from fuser.core.expr import BinOp, Const, Expr, Select, Var, variables
 from fuser.kir.core import Stmt, field_names
@@ -16,8 +16,13 @@ _VALUES = get_args(Value)
 _INFIX = {"+": "+", "-": "-", "*": "*", "/": "//", "%": "%", "^": "^"}
 _COMPARE = {"<": "<", "<=": "<=", "==": "==", "!=": "!="}
 
-Function = Callable[[tuple[int, ...], int, int], int]
-"""Of the loop variables, the outer and the inner trip count."""
+
+class Function(Protocol):
+    """An index of the loop variables and the trip counts of the levels, the outermost first."""
+
+    def __call__(self, v: tuple[int, ...], n0: int, n1: int, n2: int = 0, /) -> int:
+        """Return its value."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class Compiled:
     Attributes
     ----------
     counts
-        Which trip counts it mentions: 0 the outer, 1 the inner.
+        Which trip counts it mentions: 0 the outer, 1 the inner; of three levels 2 the innermost.
     names
         The same, each with its name and level.
     """
@@ -54,7 +59,7 @@ def compile_index(e: Expr, slots: Mapping[str, int], counts: Mapping[str, int]) 
 @lru_cache(maxsize=1 << 14)
 def _function(text: str) -> Function:
     """Return the function of a text: agents and mutants of a kernel have most in common."""
-    return cast("Function", eval(f"lambda v, n0, n1: {text}", {"min": min, "max": max}))
+    return cast("Function", eval(f"lambda v, n0, n1, n2=0: {text}", {"min": min, "max": max}))
 
 
 def _python(e: Expr, names: Mapping[str, str]) -> str:

@@ -10,13 +10,27 @@ from typing import Literal, TypeAlias
 from fuser.kir.core import Kernel
 from fuser.protocol.errors import Undecided, Unsupported
 from fuser.protocol.explore import MOST_STATES, Explored, Fault, GoOn, explore, for_ever
-from fuser.protocol.model import Analysis, Model, analyse, exact_model, meets_each_time, open_model
+from fuser.protocol.joined import joined
+from fuser.protocol.model import (
+    MOST_LEVELS,
+    Analysis,
+    Model,
+    analyse,
+    exact_model,
+    meets_each_time,
+    open_model,
+)
 from fuser.protocol.model import residues as residues_of
+from fuser.protocol.sample import sample
 
-Reach: TypeAlias = Literal["proved", "explored", "wrong", "unknown", "stopped", "no pipeline"]
+Reach: TypeAlias = Literal[
+    "proved", "explored", "sampled", "wrong", "unknown", "stopped", "no pipeline"
+]
 
 FEW_TRIPS = 6
 FEW_OUTER_TRIPS = 3
+WALKS = 8
+"""Random interleavings of each number of trips, where all are too many."""
 LAST_TILE_CUT = 4
 """Elements by which the last tile is short when sizes do not divide."""
 
@@ -31,6 +45,8 @@ class Verdict:
         How far it holds.
     states
         Explored in all.
+    walks
+        Random interleavings of each number of trips, of a verdict that is sampled.
     trips
         Explored up to so many, or with so many it is wrong; none where no exploration was complete.
     model, fault
@@ -47,11 +63,12 @@ class Verdict:
     model: Model | None = None
     fault: Fault | None = None
     note: str = ""
+    walks: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong, as far as it reaches."""
-        return self.reach in ("proved", "explored", "no pipeline")
+        return self.reach in ("proved", "explored", "sampled", "no pipeline")
 
 
 def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Verdict:
@@ -68,10 +85,12 @@ def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ve
     """
     try:
         analysis = analyse(kernel)
+        if analysis is None:
+            return Verdict(kernel.name, "no pipeline", note=in_registers(kernel))
+        if analysis.levels > MOST_LEVELS:
+            analysis = joined(analysis) or analysis
     except Unsupported as reason:
         return Verdict(kernel.name, "unknown", note=str(reason))
-    if analysis is None:
-        return Verdict(kernel.name, "no pipeline", note=in_registers(kernel))
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
     try:
         outcome, model = prove(analysis, most, go_on)
@@ -99,7 +118,9 @@ def prove(
     analysis: Analysis, most: int = MOST_STATES, go_on: GoOn = for_ever
 ) -> tuple[Explored, Model]:
     """Explore with unknown trip counts; return the sum of all cases, or the first fault."""
-    states = 0
+    states, known = 0, _of_fewer_levels(analysis, most, go_on)
+    if known is not None:
+        return known
     model: Model | None = None
     for model in _cases(analysis):
         outcome = explore(model, most, _beyond(states, go_on))
@@ -108,6 +129,22 @@ def prove(
             return replace(outcome, states=states), model
     assert model is not None
     return Explored(states, None, True), model
+
+
+def _of_fewer_levels(analysis: Analysis, most: int, go_on: GoOn) -> tuple[Explored, Model] | None:
+    """Return the proof with two levels of trips as one; None where it is none.
+
+    What is wrong is told of the loops as they are.
+    """
+    one = joined(analysis)
+    if one is None:
+        return None
+    try:
+        outcome, model = prove(one, most, go_on)
+    except (Unsupported, Undecided):
+        return None
+    right = outcome.fault is None and (outcome.complete or outcome.stopped)
+    return (outcome, model) if right else None
 
 
 def _beyond(states: int, go_on: GoOn) -> GoOn:
@@ -140,14 +177,19 @@ def few_trips(analysis: Analysis) -> Iterator[tuple[int, ...]]:
 def explore_few(
     analysis: Analysis, note: str, most: int = MOST_STATES, go_on: GoOn = for_ever
 ) -> Verdict:
-    """Explore all small trip counts, with a last tile that is whole and one that is cut short."""
+    """Explore all small trip counts, with a last tile that is whole and one that is cut short.
+
+    From the number of trips on that has more than `most` states, some interleavings are taken at
+    random instead of all.
+    """
     name, states, reached = analysis.kernel.name, 0, tuple[int, ...]()
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
+    walks = WALKS if analysis.is_large else 0
     for trips in few_trips(analysis):
         for cut in (0, LAST_TILE_CUT) if all(trips) and analysis.sizes else (0,):
             try:
                 model = exact_model(analysis, trips, cut)
-                outcome = explore(model, most, _beyond(states, go_on))
+                outcome, walks = _all_or_some(model, walks, most, _beyond(states, go_on))
             except (Unsupported, Undecided) as reason:
                 return Verdict(name, "unknown", states, rings=rings, note=str(reason))
             states += outcome.states
@@ -155,13 +197,20 @@ def explore_few(
                 return Verdict(name, "wrong", states, trips, rings, model, outcome.fault, note)
             if outcome.stopped:
                 return Verdict(name, "stopped", states, reached, rings, note=note)
-            if not outcome.complete:
-                return Verdict(name, "unknown", states, trips, rings, note=f"{states} states")
             reached = trips
-    reach: Reach = "unknown" if analysis.several else "explored"
+    reach: Reach = "unknown" if analysis.several else "sampled" if walks else "explored"
     if analysis.several:
         note += f"; nothing is wrong with {reached[-1]} or fewer trips of each of its sizes"
-    return Verdict(name, reach, states, reached, rings, note=note)
+    return Verdict(name, reach, states, reached, rings, note=note, walks=walks)
+
+
+def _all_or_some(model: Model, walks: int, most: int, go_on: GoOn) -> tuple[Explored, int]:
+    """Explore all interleavings, or walk through some where they are too many; return the walks."""
+    if not walks:
+        outcome = explore(model, most, go_on)
+        if outcome.complete or outcome.stopped:
+            return outcome, 0
+    return sample(model, walks or WALKS, go_on), walks or WALKS
 
 
 def story_of(

@@ -6,7 +6,7 @@ into prologue, main loop and epilogue (or into warp roles) by `fuser.passes.circ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from fuser.core.errors import ScheduleError
@@ -149,7 +149,8 @@ class CircularBuffer:
     stages
         Buffers of the ring.
     prefetch
-        Trips that the copies run ahead: 0 <= prefetch < stages.
+        Trips that the copies run ahead: 0 <= prefetch < stages. Roles run ahead as far as stages
+        are free, whatever distance was asked for.
     """
 
     stages: int
@@ -159,6 +160,8 @@ class CircularBuffer:
     @staticmethod
     def of(stages: int, distance: int | None, kind: CircularBufferType) -> CircularBuffer:
         """Return what the user asked for: no distance is the largest, negative ones count from S.
+
+        That of roles is the largest, too: nothing but a stage that is not free holds a producer up.
 
         Raises
         ------
@@ -180,7 +183,8 @@ class CircularBuffer:
                 f"circular_buffer: prefetch distance {distance} with {stages} stages; needed 0 to "
                 f"{stages - 1}, or {-stages} to -1, which count from the stages"
             )
-        return CircularBuffer(stages, ahead + stages if ahead < 0 else ahead, kind)
+        asked = CircularBuffer(stages, ahead + stages if ahead < 0 else ahead, kind)
+        return replace(asked, prefetch=stages - 1) if asked.is_specialized else asked
 
     def __post_init__(self) -> None:
         if self.stages < 1:

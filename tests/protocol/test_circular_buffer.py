@@ -24,7 +24,8 @@ ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
 CLUSTERS = tuple(matrix.clusters())
 """Choices go round in cycles of 3 to 6: every seventh meets all."""
 FEW = (
-    *matrix.covering(), *matrix.every_distance(), *matrix.with_registers()[::3], *CLUSTERS[::7],
+    *matrix.covering(), *matrix.every_distance(), *matrix.seed_sizes(),
+    *matrix.with_registers()[::3], *CLUSTERS[::7],
 )  # fmt: skip
 CELLS = matrix.whole() if ALL else FEW
 
@@ -84,3 +85,15 @@ def test_a_grid_axis_right_of_the_position(load: L) -> None:
     buffered(cache, y, 1, c)
     inputs = [np.random.default_rng(0).integers(-9, 10, 3000).astype("f4")]
     interpret.exact("grid inside", fd, inputs, inputs[0].astype("f8") * 2 + 1, 2)
+
+
+def test_cells_of_different_sizes_have_different_shapes() -> None:
+    """A size in a cell's name is what it runs, or it would only be there in name."""
+    sized = [cell for cell in matrix.whole() if cell.size is not None]
+    assert {cell.size for cell in matrix.seed_sizes()} == {cell.size for cell in sized}
+    shapes: dict[str, dict[tuple[int, int] | None, object]] = {}
+    for cell in sized:
+        shapes.setdefault(f"{cell.family} {cell.choices()}", {})[cell.size] = cell.shapes()
+    for name, by_size in shapes.items():
+        extents = {size and size[0] * size[1] for size in by_size}
+        assert len(set(by_size.values())) >= len(extents), name

@@ -12,7 +12,7 @@ from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
 from fuser.protocol.mutants import mutants
 from fuser.protocol.story import tell
-from fuser.protocol.verdict import check
+from fuser.protocol.verdict import WALKS, check
 
 pytestmark = pytest.mark.protocol
 
@@ -46,10 +46,16 @@ def test_few_trips_of_several_stages_are_explored(kind, stages, trips):
     assert outcome.fault is None
 
 
-def test_larger_clusters_are_left_to_checked_execution():
-    verdict = check(kernel_of("ws", 1, blocks=4))
-    assert verdict.reach == "unknown"
+@pytest.mark.parametrize("kind", TYPES)
+def test_larger_clusters_are_sampled(kind):
+    kernel = kernel_of(kind, 2, blocks=4)
+    verdict = check(kernel)
+    assert (verdict.reach, verdict.walks) == ("sampled", WALKS)
+    assert verdict.trips == (6,)
     assert verdict.note.startswith("a cluster of 4 blocks; states of at most 2")
+    for mutant in mutants(kernel):
+        if mutant.kind in ("release dropped", "acquire dropped", "parity flipped"):
+            assert check(mutant.kernel).reach == "wrong", (mutant.kind, mutant.where)
 
 
 @pytest.mark.parametrize("kind", TYPES)

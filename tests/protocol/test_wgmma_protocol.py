@@ -50,8 +50,7 @@ OUTER = [
 ]  # fmt: skip
 if ALL:
     OUTER += [Products(2, 1, roles=True, outer="carried"), Products(3, 2, outer="anew")]
-FORMS = ({}, {"roles": True}, {"roles": True, "groups": 2}, {"outer": "anew"},
-         {"roles": True, "outer": "anew"})  # fmt: skip
+FORMS = ({}, {"roles": True}, {"roles": True, "groups": 2}, {"outer": "anew"})
 DEEP = [Products(s, s - 1, **form) for form in FORMS for s in range(5, 9)] if ALL else []
 """Up to 364,498 states each."""
 MUTATED = [Products(2, 1, war="barrier")]

@@ -152,10 +152,18 @@ class Cell:
         """What the builder is given: all but the sizes."""
         prefetch = None if self.type in ROLES else self.prefetch
         threads = 256 if self.hands_registers_over else 64
+        tile = min(self.tile, self.columns // 2) if self.columns else self.tile  # several boxes
         return Choices(
-            self.loads, self.stages, prefetch, self.kind(), self.dtype, self.tile, self.variant,
-            threads, self.cluster, self.slots, self.ahead,
+            self.loads, self.stages, prefetch, self.kind(), self.dtype, tile, self.variant,
+            threads, self.cluster, self.slots, self.ahead, self.columns,
         )  # fmt: skip
+
+    @property
+    def columns(self) -> int:
+        """Extent of a row where it is a constant of the kernel; else 0."""
+        if self.of.row is None:
+            return 0
+        return self.of.row(self.tile) if self.size is None else self.size[1]
 
     def count(self) -> int:
         """Number of trips."""
@@ -168,14 +176,14 @@ class Cell:
         if self.size is not None:
             outer, inner = self.size
             streamed, other = (outer, inner) if f.outer else (inner, outer)
-            if self.family == "single_dim":
+            if self.family in ("single_dim", "groups_map"):
                 streamed = outer * inner
             return f.shapes(streamed, other, self.tile)
         unit = f.unit(self.tile)
         short = {"whole": 0, "cut": unit // 4, "odd": unit // 4 + 1}[self.edge]
         blocks = WHOLE_CLUSTERS if self.cluster > 1 and self.edge == "whole" else BLOCKS
         columns = self.tile // 2 - {"whole": 0, "cut": 16, "odd": 13}[self.edge]
-        other = columns if f.columns else f.rows or blocks
+        other = columns if f.columns else self.columns or f.rows or blocks
         return f.shapes(max(0, self.count() * unit - short), other, self.tile)
 
     def inputs(self) -> list[np.ndarray]:

@@ -44,6 +44,8 @@ class Choices:
         Blocks of a cluster.
     slots, ahead
         Stages and prefetch distance of a second ring, in registers, inside a tile.
+    columns
+        Extent of a row that is a constant of the kernel; 0: of some tiles.
     """
 
     loads: tuple[LoadStoreOpType, ...] = (L.tma,)
@@ -57,6 +59,7 @@ class Choices:
     cluster: int = 1
     slots: int = 2
     ahead: int | None = None
+    columns: int = 0
 
     @property
     def hands_registers_over(self) -> bool:

@@ -308,7 +308,8 @@ def reduction_outer(c: Choices) -> FusionDefinition:
 def inner_persistent(c: Choices) -> FusionDefinition:
     """``y = x + sum(x, 1)`` of rows that stay in a stage: a row a trip, several boxes a row."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, BOXES * c.tile], contiguity=[True] * 2, dtype=c.dtype)
+        columns = c.columns or BOXES * c.tile
+        x = fd.define_tensor(shape=[-1, columns], contiguity=[True] * 2, dtype=c.dtype)
         wide = fd.ops.cast(x, dtype=DataType.Float)
         s = fd.ops.sum(wide, [1])
         y = fd.ops.add(wide, fd.ops.broadcast_in_dim(s, fd.ops.shape(x), [0]))
@@ -379,6 +380,8 @@ class Family:
     rows
         Extent of the other dimension where threads of one block have it, whole and cut rounds; 0:
         they have not.
+    row
+        Extent of the other dimension where it is a constant of the kernel, of a tile.
     outer
         The streamed dimension is the outer one.
     boxes_only
@@ -394,6 +397,7 @@ class Family:
     reference: Callable[[Arrays], np.ndarray]
     columns: bool = False
     rows: int = 0
+    row: Callable[[int], int] | None = None
     outer: bool = False
     boxes_only: bool = False
     slice: int = 0
@@ -434,8 +438,8 @@ FAMILIES = {
         lambda a: a[0].sum(0), columns=True, outer=True, boxes_only=True,
     ),
     "inner_persistent": Family(
-        inner_persistent, 1, lambda n, m, tile: ((n, BOXES * tile),), lambda tile: 1,
-        lambda a: a[0] + a[0].sum(1, keepdims=True), outer=True,
+        inner_persistent, 1, lambda n, m, tile: ((n, m),), lambda tile: 1,
+        lambda a: a[0] + a[0].sum(1, keepdims=True), outer=True, row=lambda tile: BOXES * tile,
     ),
     "nested": Family(
         nested, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1

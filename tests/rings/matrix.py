@@ -74,6 +74,20 @@ def _seed() -> Iterator[Cell]:
             yield cell
 
 
+def seed_sizes() -> tuple[Cell, ...]:
+    """Return a cell of every family of the seed, and every size of the seed; long loops are few."""
+    sizes = (
+        (128, 128), (500, 128), (128, 128), (500, 1024), (1024, 128), (500, 128), (128, 1024),
+        (1024, 1024), (128, 128), (128, 128), (128, 1024),
+    )  # fmt: skip
+    bases = (*BASES[:10], BASES[8])
+    stages = itertools.cycle(SEED_STAGES)
+    return tuple(
+        replace(base, stages=s, prefetch=s - 1, size=size)
+        for base, s, size in zip(bases, stages, sizes, strict=False)
+    )
+
+
 def _families() -> Iterator[Cell]:
     """Every family with every P, type, number of trips and edge."""
     for base, stages, kind in itertools.product(BASES, SEED_STAGES, TYPES):
