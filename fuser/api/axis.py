@@ -83,7 +83,8 @@ class Axis:
                                                      for i in [n / 4 * 4, n): f(i)
         """
         with directive(self.tensor.fd, self.tensor.name, "unroll"):
-            at = self._set(_unroll(factor, most_products), "unroll")
+            _, at = self.place("unroll")
+            at = self._set(_unroll(factor, most_products, at), "unroll")
         args = () if factor is None else (factor,)
         more = {} if most_products == MOST_PRODUCTS else {"most_products": most_products}
         record(self.tensor.fd, Call("unroll", args, more, None), self.tensor, at)
@@ -180,16 +181,17 @@ class Axis:
             )
 
 
-def _unroll(factor: object, most_products: object) -> Unroll:
-    """Return the directive that `factor` asks for."""
-    most = integer(most_products, "unroll: most_products")
+def _unroll(factor: object, most_products: object, at: int) -> Unroll:
+    """Return the directive that `factor` asks for, of axis `at`."""
+    what = f"unroll: axis {at}"
+    most = integer(most_products, f"{what} with most_products")
     if not 1 <= most <= MAX_PRODUCTS:
-        raise ScheduleError(f"unroll: most_products {most}; 1 to {MAX_PRODUCTS} is needed")
+        raise ScheduleError(f"{what} with most_products {most}; 1 to {MAX_PRODUCTS} is needed")
     if factor is None:
         return Unroll("full", most_products=most)
-    copies = integer(factor, "unroll: by")
+    copies = integer(factor, f"{what} by")
     if copies == 1:
-        raise ScheduleError("unroll: by 1; rolled() is the directive that keeps a loop")
+        raise ScheduleError(f"{what} by 1; rolled() is the directive that keeps a loop")
     if not 2 <= copies <= MAX_FACTOR:
-        raise ScheduleError(f"unroll: by {copies}; 2 to {MAX_FACTOR} copies are possible")
+        raise ScheduleError(f"{what} by {copies}; 2 to {MAX_FACTOR} copies are possible")
     return Unroll("partial", copies, most_products=most)

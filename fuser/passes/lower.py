@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import ONE, Const, Var, all_of, less, variables
+from fuser.core.expr import ONE, Const, Expr, Var, all_of, less, variables
 from fuser.core.simplify import Facts, prove_equal, simplify
+from fuser.core.unroll import Unroll
 from fuser.kir.core import (
     IndexType,
     Kernel,
@@ -71,6 +72,7 @@ from fuser.passes.state import Lowering, Scope
 from fuser.passes.store_lowering import lower_store
 from fuser.passes.team import barrier
 from fuser.passes.together import Together
+from fuser.passes.unroll import MAX_COPIES
 from fuser.passes.vectorize import vectorize_loop
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.kinds import MemoryType, ParallelType
@@ -160,7 +162,7 @@ class NestLowering:
             return substitute_body(stmts, {loop.var: start})
         unroll = loop.unroll
         if loop.parallel in UNROLLED and unroll.kind == "auto":
-            unroll = replace(unroll, kind="full")
+            unroll = repeated(loop, start, extent)
         made = For(loop.var, extent, stmts, unroll, start, loop.step, loop.label, loop.outlined)
         return (unrolled(made, frozenset(self.state.register_rings)),)
 
@@ -250,17 +252,45 @@ def lower_to_kernel(
     return with_params(kernel, state), tuple(state.buffers)
 
 
+def repeated(loop: Loop, start: Expr, extent: Expr) -> Unroll:
+    """Return how often the code repeats a loop that is bound to unroll, unswitch or mma.
+
+    Raises
+    ------
+    ScheduleError
+        It is bound to unroll and makes too many trips, or nobody knows how many.
+    """
+    trips = For(loop.var, extent, (), Unroll(), start, loop.step).trip()
+    if trips is not None and trips <= MAX_COPIES:
+        return replace(loop.unroll, kind="full")
+    if loop.parallel is not ParallelType.unroll:
+        return replace(loop.unroll, kind="rolled")
+    tensors = sorted({t.tensor for _, t in walk(loop.body) if isinstance(t, Compute)})
+    raise ScheduleError(
+        f"{', '.join(tensors)}: an axis of extent {extent!r} is bound to unroll; needed a "
+        f"constant of at most {MAX_COPIES}: split it, or its directive unroll(n)"
+    )
+
+
 def check_directives(nest: LoopNest, body: tuple[Stmt, ...]) -> None:
-    """Raise `ScheduleError` where no loop came of an axis with an unroll directive."""
+    """Raise `ScheduleError` where no loop came of an axis with an unroll directive, or outlined."""
+    outlined = {s.var for s in walk_stmts(body) if isinstance(s, For) and s.outlined}
     kept = {"", *(s.unroll.origin for s in walk_stmts(body) if isinstance(s, For))}
     for _, loop in walk(nest.body):
-        if not isinstance(loop, Loop) or loop.unroll.origin in kept:
+        if not isinstance(loop, Loop) or prove_equal(loop.extent, loop.start + 1, nest.facts):
             continue
-        if not prove_equal(loop.extent, loop.start + 1, nest.facts):
+        if loop.outlined and loop.var not in outlined:
+            tensors = sorted({t.tensor for _, t in walk(loop.body) if isinstance(t, Compute)})
             raise ScheduleError(
-                f"{loop.unroll.origin} has the directive {loop.unroll.directive}, and no loop came "
-                "of it: nothing is computed there; needed a directive on the axis that computes"
+                f"{', '.join(tensors)}: an axis is outlined, and no loop that computes came of it; "
+                "needed an axis of a tensor that threads compute"
             )
+        if loop.unroll.origin in kept:
+            continue
+        raise ScheduleError(
+            f"{loop.unroll.origin} has the directive {loop.unroll.directive}, and no loop came "
+            "of it: nothing is computed there; needed a directive on the axis that computes"
+        )
 
 
 def reserve_producers(state: Lowering) -> None:

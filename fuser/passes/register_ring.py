@@ -103,6 +103,16 @@ def check_register_ring(nest: LoopNest, name: str) -> None:
                 )
 
 
+def check_directive(unroll: Unroll, name: str, slots: int) -> None:
+    """Raise `ScheduleError` where a directive of the trip loop would choose slots at run time."""
+    if unroll.kind == "rolled" or (unroll.kind == "partial" and unroll.factor != slots):
+        raise ScheduleError(
+            f"{unroll.origin} has the directive {unroll.directive}, and {name} runs ahead of its "
+            f"trips in {slots} slots of registers, which have no addresses; needed no directive or "
+            f"unroll({slots}), rounds of a trip a slot, or unroll()"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Cloner:
     nest: LoopNest
@@ -133,13 +143,16 @@ class _Cloner:
             )
         buffer = self.nest.schedule.tensors[tensors[0]].circular
         assert buffer is not None
+        if buffer.stages > 1:
+            check_directive(loop.unroll, tensors[0], buffer.stages)
         trips = simplify(loop.extent, facts)
         clones = _Clones(
             replace(loop, extent=trips), buffer.stages, buffer.prefetch,
             loads_of(loop.body, tensors), uses_of(loop.body, tensors), facts, self.unused(loop.var),
         )  # fmt: skip
         short = isinstance(trips, Const) and trips.value <= FULL_UNROLL_LIMIT
-        loops = clones.trips() if short or buffer.stages == 1 else clones.rounds()
+        whole = loop.unroll.kind == "full" or (loop.unroll.kind == "auto" and short)
+        loops = clones.trips() if whole or buffer.stages == 1 else clones.rounds()
         return (*map(Allocate, tensors), *(node for node in loops if not is_empty(node)))
 
     def unused(self, stem: str) -> str:
@@ -184,7 +197,8 @@ class _Clones:
     def trips(self) -> Body:
         """Return loops over trips, unrolled where there are slots."""
         trip, n = Var(self.loop.var), self.loop.extent
-        unroll = self.loop.unroll if self.stages == 1 else UNROLLED
+        asked = self.stages == 1 or self.loop.unroll.kind == "full"
+        unroll = self.loop.unroll if asked else UNROLLED
         cut = simplify(maximum(n - self.ahead, ZERO), self.facts)
         main = (*self.load(trip + self.ahead), *self.use(trip))
         make = partial(replace, self.loop, unroll=unroll)

@@ -1,8 +1,9 @@
 """Give every loop one directive, and take partially unrolled loops apart.
 
-Loops that nobody gave a directive are unrolled where they are short and their trips known, and
-rolled where not; under ``default_unroll="rolled"`` only those that choose registers are unrolled,
-because registers have no addresses.
+Loops that nobody gave a directive are unrolled where they are short and their trips known, as long
+as their copies are not too many for the compiler, and rolled where not. Those that choose registers
+are unrolled, however long, because registers have no addresses; under ``default_unroll="rolled"``
+no others are.
 
 rewrite::
 
@@ -26,13 +27,21 @@ from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, less, maximum, m
 from fuser.core.simplify import Facts, prove_non_negative, simplify
 from fuser.core.unroll import DefaultUnroll, Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.scalar import walk
 from fuser.kir.stmts import DeclareRegisters, For, If
 from fuser.passes.loops import hardware_facts, loop_facts
-from fuser.passes.mentions import declared, unused
+from fuser.passes.mentions import declared, stmt_scalars, unused
 from fuser.passes.register_slots import accesses
 from fuser.passes.rewrite import map_bodies, substitute_body
 
 Body = tuple[Stmt, ...]
+
+MAX_COPIES = 1024
+"""Of one loop."""
+MOST_SIZE = 4096
+"""Operations of a loop that is unrolled by choice. NVVM leaves one of more than 16384 instructions
+rolled, and ptxas then does with it what it likes.
+"""
 
 
 def register_arrays(body: Body) -> frozenset[str]:
@@ -47,6 +56,17 @@ def chosen_registers(loop: For, registers: frozenset[str]) -> str | None:
             if name in registers and loop.var in variables(index):
                 return name
     return None
+
+
+def size_of(body: Body) -> int:
+    """Return the operations of a body, when its unrolled loops are."""
+    count = 0
+    for stmt in body:
+        repeated = isinstance(stmt, For) and stmt.unroll.kind in ("auto", "full")
+        times = (stmt.trip() or 1) if isinstance(stmt, For) and repeated else 1
+        count += 1 + sum(1 for value in stmt_scalars(stmt) for _ in walk(value))
+        count += times * sum(size_of(nested) for nested in stmt.bodies())
+    return count
 
 
 # ---- one directive for every loop ----------------------------------------------------------------
@@ -74,9 +94,11 @@ class ResolveUnroll:
         stmt = map_bodies(stmt, partial(self.body, registers=registers))
         if not isinstance(stmt, For) or stmt.unroll.kind != "auto":
             return stmt
-        full = stmt.is_unrolled()
-        if self.default == "rolled":
-            full = full and chosen_registers(stmt, registers) is not None
+        trips = stmt.trip()
+        if chosen_registers(stmt, registers) is not None:
+            full = trips is not None and trips <= MAX_COPIES
+        else:
+            full = self.default == "auto" and stmt.is_unrolled() and size_of((stmt,)) <= MOST_SIZE
         return replace(stmt, unroll=Unroll("full" if full else "rolled"))
 
 

@@ -38,9 +38,8 @@ from fuser.kir.stmts import (
 from fuser.passes.loops import hardware_facts, loop_facts
 from fuser.passes.register_slots import chosen_in_a_loop
 from fuser.passes.rewrite import map_bodies, map_stmt
-from fuser.passes.unroll import chosen_registers, register_arrays
+from fuser.passes.unroll import MAX_COPIES, chosen_registers, register_arrays
 
-MAX_COPIES = 1024
 MAX_STATEMENTS = 1 << 16
 DEFINITIONS = (Define, Let, DeclareScalar, DeclareRegisters, GridReduce)
 

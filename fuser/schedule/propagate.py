@@ -185,7 +185,8 @@ def parallelize_like(
 ) -> None:
     """Bind the first `axes` loop axes of `targets` as those of `ref`, where extents agree.
 
-    Unroll directives of its serial axes are copied with the bindings. A reduction is not left to
+    Unroll directives of its serial axes are copied with the bindings, where a target has none of
+    its own, and so is `outlined`. A reduction is not left to
     the blocks of a cluster, which would combine no results: each of them reduces all of it.
 
     rewrite::
@@ -207,8 +208,10 @@ def parallelize_like(
             taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
             if not (taken and wanted.is_parallel):
                 ts.domain = ts.domain.bind(j, wanted)
-            if axis.unroll.kind != "auto":
+            if axis.unroll.kind != "auto" and ts.domain.loop[j].unroll.kind == "auto":
                 ts.domain = ts.domain.direct(j, axis.unroll)
+            if axis.outlined:
+                ts.domain = ts.domain.outline(j)
 
 
 def _pairs(

@@ -248,13 +248,13 @@ def test_contradicting_directives_on_a_shared_loop():
 @pytest.mark.parametrize(
     ("factor", "text"),
     [
-        (True, "y: unroll: by True; an int is needed"),
-        (2.0, "y: unroll: by 2.0; an int is needed"),
-        ("4", "y: unroll: by '4'; an int is needed"),
-        (1, "y: unroll: by 1; rolled() is the directive that keeps a loop"),
-        (0, "y: unroll: by 0; 2 to 1024 copies are possible"),
-        (-4, "y: unroll: by -4; 2 to 1024 copies are possible"),
-        (1025, "y: unroll: by 1025; 2 to 1024 copies are possible"),
+        (True, "y: unroll: axis 2 by True; an int is needed"),
+        (2.0, "y: unroll: axis 2 by 2.0; an int is needed"),
+        ("4", "y: unroll: axis 2 by '4'; an int is needed"),
+        (1, "y: unroll: axis 2 by 1; rolled() is the directive that keeps a loop"),
+        (0, "y: unroll: axis 2 by 0; 2 to 1024 copies are possible"),
+        (-4, "y: unroll: axis 2 by -4; 2 to 1024 copies are possible"),
+        (1025, "y: unroll: axis 2 by 1025; 2 to 1024 copies are possible"),
         (13, "y: unroll: axis 2 by 13 has extent 12; unroll() repeats all of its trips"),
     ],
 )
