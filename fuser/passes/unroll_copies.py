@@ -113,7 +113,7 @@ def copies(loop: For, facts: Facts) -> Body:
             f"{origin} has the directive unroll() and {trips} trips; needed at most {MAX_COPIES}: "
             "split it, or unroll(n)"
         )
-    statements = trips * sum(1 for _ in walk_stmts(loop.body))
+    statements = trips * statements_in(loop.body)
     if statements > MAX_STATEMENTS:
         raise ScheduleError(
             f"{origin} unrolled into {trips} copies makes {statements} statements; needed at most "
@@ -131,6 +131,16 @@ def copies(loop: For, facts: Facts) -> Body:
         index = Const(loop.start.value + trip * loop.step.value)
         stmts += scoped(settled(loop.body, {loop.var: index}, facts))
     return tuple(stmts)
+
+
+def statements_in(body: Body) -> int:
+    """Return the statements of a body, when the compiler has unrolled its short loops."""
+    count = 0
+    for stmt in body:
+        times = stmt.trip() if isinstance(stmt, For) and stmt.unroll.kind == "full" else None
+        inside = sum(statements_in(nested) for nested in stmt.bodies())
+        count += 1 + inside * (1 if times is None else times)
+    return count
 
 
 def products_in(body: Body) -> int:

@@ -83,6 +83,14 @@ def test_only_constants_can_be_bound_to_unroll(columns: int, extent: str) -> Non
         kernel_of(fd, 3, 6000)
 
 
+def test_copies_of_loops_that_the_compiler_unrolls_count() -> None:
+    """1024 copies of 256 loads would take NVRTC minutes."""
+    fd, _, y = sums(1024, 16, 16)
+    y.axis(1).unroll()
+    with pytest.raises(ScheduleError, match=r"axis 1 unrolled into 1024 copies makes \d{6} statem"):
+        kernel_of(fd, 3, 1024, 16, 16)
+
+
 @pytest.mark.parametrize("default", ["auto", "rolled"])
 def test_long_loops_that_choose_registers_are_unrolled(default: Any) -> None:
     """32 sums of a thread, twice as many trips as a loop unrolls by itself: none in memory."""
