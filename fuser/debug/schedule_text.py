@@ -50,6 +50,9 @@ def tensor_lines(ts: TensorSchedule, facts: Facts) -> list[str]:
         lines.append(f"swizzled within {ts.swizzle.span_bytes} bytes")
     if ts.load is not LoadStoreOpType.set:
         lines.append(f"loaded by {ts.load.value}")
+    if (ring := ts.circular) is not None:
+        ahead = f"{ring.stages} stages, {ring.prefetch} trips ahead"
+        lines.append(f"circular buffer  {ahead}, {ring.type.words}")
     if ts.same_loops_as:
         lines.append(f"in the loops of {ts.same_loops_as}")
     elif ts.position:

@@ -10,7 +10,7 @@ import pytest
 from named_sums import build, lowered
 from stmt_examples import EXAMPLES
 
-from fuser import FusionDefinition, fuse, ops
+from fuser import FusionDefinition, LoadStoreOpType, fuse, ops
 from fuser.api import listen
 from fuser.codegen.emit import emit
 from fuser.core.errors import OptionError
@@ -23,6 +23,7 @@ from fuser.debug.stages import STAGES, Snapshot, kernel_of, parse_stages, readab
 from fuser.debug.trace import changed_lines
 from fuser.kir.core import GRID_1, Kernel
 from fuser.kir.stmts import For, If
+from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import Schedule, default_schedule
 
@@ -233,6 +234,22 @@ def test_schedule_text_names_every_axis():
         "  computed at position 1 of its consumers' loops",
         f"inlined: {exp}",
     ]
+
+
+@pytest.mark.parametrize(("kind", "ahead"), [(Pipelined("token"), 1), (WarpSpecialized(), 3)])
+def test_schedule_text_says_how_a_ring_is_filled(kind, ahead):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = x * 2.0
+        fd.add_output(y)
+    tile = x.cache_after(LoadStoreOpType.tma)
+    tile.set_memory_type(MemoryType.shared)
+    tile.split(0, 64)
+    y.split(0, 64)
+    tile.inline_at(y, 1)
+    tile.circular_buffer(4, 1, kind)
+    lines = schedule_text.tensor_lines(tile.schedule, Facts())
+    assert f"circular buffer  4 stages, {ahead} trips ahead, {kind.words}" in lines
 
 
 LINES = [
