@@ -88,13 +88,21 @@ __device__ __forceinline__ float rcp_up(float x) { return __frcp_ru(x); }
 __device__ __forceinline__ double rcp_up(double x) { return __drcp_ru(x); }
 __device__ __forceinline__ float mul_up(float a, float b) { return __fmul_ru(a, b); }
 __device__ __forceinline__ double mul_up(double a, double b) { return __dmul_ru(a, b); }
-// Not fmodf and fmod of CUDA, whose loops bear no directive. Long division of mantissas in [1, 2),
-// some bits of the quotient a trip: it is rounded up, so at most one too large, and what is left is
-// a multiple of the divisor's last bit in [-divisor, divisor), which is exact.
+// What is left of a number when the quotient, one too large at most, is taken off. It is a multiple of
+// the last bit of the divisor in [-divisor, divisor), which is exact.
+template <class T> __device__ __forceinline__ T rest_of(T rest, T quotient, T divisor) {
+  rest = fma(-trunc(quotient), divisor, rest);
+  return rest < (T)0 ? rest + divisor : rest;
+}
+// Not fmodf and fmod of CUDA, whose loops bear no directive. Quotients of few bits are divided once;
+// others by long division of mantissas in [1, 2), some bits of the quotient, rounded up, a trip.
 template <class T> __device__ __forceinline__ T fmod_of(T a, T b) {
   T rest = fabs(a), divisor = fabs(b);
   if (!is_finite(rest) || !(divisor > (T)0)) return (a * b) / (a * b);
   if (rest < divisor) return a;
+  const T few = sizeof(T) == 4 ? (T)0x1p20 : (T)0x1p49;
+  T quotient = rest / divisor;
+  if (quotient < few) return copysign(rest_of(rest, quotient, divisor), a);
   int scale = ilogb(divisor), bits = ilogb(rest) - scale;
   divisor = scalbn(divisor, -scale);
   rest = scalbn(rest, -scale - bits);
@@ -103,8 +111,7 @@ template <class T> __device__ __forceinline__ T fmod_of(T a, T b) {
   do {
     int some = min(bits, sizeof(T) == 4 ? 20 : 30);
     rest *= (T)(1 << some);
-    rest = fma(-trunc(mul_up(rest, inverse)), divisor, rest);
-    if (rest < (T)0) rest += divisor;
+    rest = rest_of(rest, mul_up(rest, inverse), divisor);
     bits -= some;
   } while (bits > 0);
   return copysign(scalbn(rest, scale), a);
