@@ -34,6 +34,12 @@ def add_mul(fd: FusionDefinition, columns: Columns) -> None:
     fd.add_output(fd.ops.mul(fd.ops.add(x, y), 2.0))
 
 
+def remainder(fd: FusionDefinition, columns: Columns) -> None:
+    """fmod(x, max(|y|, 1/4)): divisors without rounding and without zeros."""
+    x, y = _matrix(fd, F32), _matrix(fd, F32)
+    fd.add_output(fd.ops.fmod(x, fd.ops.maximum(fd.ops.abs(y), 0.25)))
+
+
 def transpose(fd: FusionDefinition, columns: Columns) -> None:
     """The transposed matrix, contiguous."""
     fd.add_output(fd.ops.permute(_matrix(fd), [1, 0]))

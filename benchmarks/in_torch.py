@@ -21,6 +21,10 @@ def add_mul(x: Tensor, y: Tensor) -> Tensor:
     return (x + y) * 2.0
 
 
+def remainder(x: Tensor, y: Tensor) -> Tensor:
+    return torch.fmod(x, y.abs().clamp(min=0.25))
+
+
 def transpose(x: Tensor) -> Tensor:
     return x.t().contiguous()
 

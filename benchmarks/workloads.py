@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from benchmarks import fusions
 from benchmarks.fusions import BF16, F32
-from benchmarks.rings import BOX, RING_MAP, RING_SUM, ring_map, ring_sum
-from fuser import DataType, FusionDefinition, LoadStoreOpType
+from benchmarks.rings import BOX, RING_MAP, RING_SUM, RingShape, ring_map, ring_sum
+from fuser import DataType, FusionDefinition, LoadStoreOpType, Pipelined
 
 Draw: TypeAlias = Literal["normal", "uniform", "index"]
 
@@ -173,6 +174,19 @@ def _ring(name: str, torch: str, ceiling: str, build: Callable[[], FusionDefinit
 
 
 _TMA = LoadStoreOpType.tma
+War: TypeAlias = Literal["mbarrier", "barrier"]
+WARS: tuple[War, ...] = ("mbarrier", "barrier")
+
+
+def _pipelined(kind: str, war: War) -> Workload:
+    """Without roles: what releases stages faster (war of `Pipelined`), everything else the same."""
+    build = {"sum": ring_sum, "map": ring_map}[kind]
+    shape = RingShape(8192 if kind == "sum" else 4096, 4, 256, 132, type=Pipelined(war=war))
+    return _ring(
+        f"ring {kind} fp32 war={war}", {"sum": "total", "map": "double_plus_one"}[kind],
+        f"ring_{kind}", lambda: build(shape),
+    )  # fmt: skip
+
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
@@ -183,6 +197,7 @@ WORKLOADS: tuple[Workload, ...] = (
         swept=SWEPT,
     ),
     Workload("(x+y)*2 fp32", _matrices(F32, F32), _automatic(fusions.add_mul), "add_mul", (WIDE,)),
+    Workload("fmod fp32", _matrices(F32, F32), _automatic(fusions.remainder), "remainder", (WIDE,)),
     Workload(
         "sum rows fp32", _matrices(F32, draw="uniform"), _automatic(fusions.sum_rows), "sum_rows",
         (WIDE,), swept=SWEPT, ceiling="ring_sum",
@@ -218,6 +233,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "ring map fp32 tma", "double_plus_one", "ring_map",
         lambda: ring_map(replace(RING_MAP, load=_TMA)),
     ),
+    *(_pipelined(*form) for form in product(("sum", "map"), WARS)),
 )  # fmt: skip
 
 NO_MATMUL = "fuser.ops has no matmul"

@@ -45,7 +45,7 @@ def test_workloads_are_right(workload, rng):
 
 def test_every_workload_of_the_peers_is_there_or_said_to_be_not_yet():
     names = [case.name for case in cases([])] + [name for name, _ in NOT_YET]
-    assert len(set(names)) == len(names) == 28 + 5
+    assert len(set(names)) == len(names) == 33 + 5
     for families, sizes in (
         (("softmax", "rmsnorm", "layernorm"), ("32768x1024", "32768x4096", "16384x16384",
                                                "8192x65536")),
