@@ -39,6 +39,7 @@ from fuser.fusion.attrs import (
     SizeAttrs,
     SliceAttrs,
     SqueezeAttrs,
+    UnfoldAttrs,
 )
 from fuser.fusion.graph import Value
 from fuser.fusion.shapes import canonical, quotient, shape_text
@@ -251,6 +252,51 @@ class ViewOps:
             return first, steps(difference(last, first), step), step
         first, length = slice_range(first, last, extent)
         return first, steps(length, step), step
+
+    @recorded
+    def unfold(self, a: Tensor, dim: int, size: Extent, step: Extent = 1) -> Tensor:
+        """Return the windows of `size` elements along `dim`, one every `step` elements.
+
+        Dimension `dim` becomes ``(extent - size) // step + 1`` windows, and their elements are a
+        new last dimension: ``y[.., i, .., t] = a[.., i * step + t, ..]``, as of
+        ``torch.Tensor.unfold``. Windows overlap where `step` is less than `size`; nothing is
+        copied. A loop over the last dimension is a loop over shifted slices.
+
+        Raises
+        ------
+        DefinitionError
+            `size` or `step` is below 1, or `size` is above the extent; what only run-time sizes
+            tell is an `InputError` at execution.
+        """
+        fd = self.definition
+        value = fd.tensor("unfold", a)
+        what = f"unfold of {value.name}"
+        at = to_dim(dim, value.rank, what)
+        extent = value.shape[at]
+        length = self._positive(size, f"{what}: size")
+        stride = self._positive(step, f"{what}: step")
+        why = f"{what}: dimension {at} is shorter than a window"
+        if isinstance(extent, Const) and isinstance(length, Const):
+            if length.value > extent.value:
+                raise DefinitionError(f"{why}: the extent is {extent}; at least {length} is needed")
+        else:
+            fd.constrain(minimum(extent, length), length, why)
+        if stride == ONE:
+            count = difference(extent + 1, length)
+        else:
+            count = difference(extent, length) // stride + 1
+        shape = (*value.shape[:at], count, *value.shape[at + 1 :], length)
+        return fd.emit_tensor("unfold", (value,), value.dtype, shape, UnfoldAttrs(at, stride))
+
+    def _positive(self, given: Extent, what: str) -> Expr:
+        """Return an extent of at least 1, as far as it is known."""
+        fd = self.definition
+        found = to_expr(fd.fusion, given, what)
+        if not isinstance(found, Const):
+            fd.constrain(minimum(found, 1), ONE, f"{what} is below 1")
+        elif found.value < 1:
+            raise DefinitionError(f"{what} is {found.value}; at least 1 is needed")
+        return found
 
     @recorded
     def pad(

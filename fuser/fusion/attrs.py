@@ -104,6 +104,18 @@ class SliceAttrs:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfoldAttrs:
+    """Windows along `dim`; element ``t`` of a window is the last dimension of the value.
+
+    Element ``(.., i, .., t)`` is operand element ``(.., i * step + t, ..)``: windows overlap where
+    `step` is less than their size.
+    """
+
+    dim: int
+    step: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class PadAttrs:
     """Elements ``(before, after)`` added per dimension; negative widths crop.
 
@@ -168,6 +180,7 @@ Attrs: TypeAlias = (
     | SqueezeAttrs
     | PermuteAttrs
     | SliceAttrs
+    | UnfoldAttrs
     | PadAttrs
     | CatAttrs
     | ReshapeAttrs
@@ -179,7 +192,7 @@ Attrs: TypeAlias = (
 
 NO_ATTRS = NoAttrs()
 
-_WITH_EXPRS = (SizeAttrs, SliceAttrs, PadAttrs, SplitDimAttrs, IotaAttrs)
+_WITH_EXPRS = (SizeAttrs, SliceAttrs, UnfoldAttrs, PadAttrs, SplitDimAttrs, IotaAttrs)
 
 
 def map_exprs(attrs: Attrs, fn: Callable[[Expr], Expr]) -> Attrs:

@@ -27,6 +27,7 @@ from fuser.fusion.attrs import (
     SliceAttrs,
     SplitDimAttrs,
     SqueezeAttrs,
+    UnfoldAttrs,
 )
 from fuser.fusion.bind import bind_sizes
 from fuser.fusion.dtypes import operand_dtypes
@@ -170,6 +171,10 @@ class _Evaluator:
             case SliceAttrs(starts, strides):
                 corner = zip(self._ints(starts), self._ints(strides), shape, strict=True)
                 return operands[0][tuple(slice(a, a + n * s, s) for a, s, n in corner)]
+            case UnfoldAttrs(dim, step):
+                first = np.arange(shape[dim]) * self._int(step)
+                at = first[:, None] + np.arange(shape[-1])
+                return np.moveaxis(operands[0].take(at, dim), dim + 1, -1)
             case PadAttrs(widths):
                 fill = self._stored(convert(operands[1], value.dtype), value.dtype)
                 return _pad(operands[0], [self._ints(pair) for pair in widths], fill)

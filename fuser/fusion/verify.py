@@ -16,6 +16,7 @@ from fuser.fusion.attrs import (
     SliceAttrs,
     SplitDimAttrs,
     SqueezeAttrs,
+    UnfoldAttrs,
 )
 from fuser.fusion.graph import LEAVES, FusionGraph, Value
 from fuser.fusion.names import is_valid_name
@@ -89,7 +90,7 @@ def _fits_view(value: Value, rank: int) -> bool:
             return sorted(dims) == list(range(rank)) and value.rank == rank
         case SliceAttrs(starts, strides):
             return len(starts) == len(strides) == rank == value.rank
-        case SplitDimAttrs(dim):
+        case SplitDimAttrs(dim) | UnfoldAttrs(dim):
             return dim < rank and value.rank == rank + 1
         case ReduceAttrs(dims):
             return value.rank == rank - len(dims) and list(dims) == sorted(set(dims))

@@ -30,6 +30,7 @@ from fuser.fusion.attrs import (
     SliceAttrs,
     SplitDimAttrs,
     SqueezeAttrs,
+    UnfoldAttrs,
 )
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import canonical
@@ -39,7 +40,7 @@ Coords: TypeAlias = tuple[Expr, ...]
 VIEW_OPS = frozenset(
     {
         "broadcast", "broadcast_in_dim", "expand", "squeeze", "permute", "slice", "pad", "cat",
-        "reshape", "split_dim",
+        "reshape", "split_dim", "unfold",
     }
 )  # fmt: skip
 
@@ -84,9 +85,8 @@ def operand_access(graph: FusionGraph, value: Value, k: int, coords: Sequence[Ex
             return Access(tuple(ZERO if d in dims else next(kept) for d in range(operand.rank)))
         case PermuteAttrs(dims):
             return Access(tuple(c[dims.index(d)] for d in range(operand.rank)))
-        case SliceAttrs(starts, strides):
-            steps = zip(starts, strides, c, strict=True)
-            return Access(tuple(start + i * stride for start, stride, i in steps))
+        case SliceAttrs() | UnfoldAttrs():
+            return Access(_selected(value.attrs, c))
         case PadAttrs(widths):
             return _pad(operands, k, widths, c)
         case CatAttrs(dim):
@@ -106,6 +106,15 @@ def _pinned(operand: Value, coords: Coords) -> Coords:
     return tuple(
         ZERO if extent == ONE else i for extent, i in zip(operand.shape, coords, strict=True)
     )
+
+
+def _selected(attrs: SliceAttrs | UnfoldAttrs, coords: Coords) -> Coords:
+    match attrs:
+        case SliceAttrs(starts, strides):
+            steps = zip(starts, strides, coords, strict=True)
+            return tuple(start + i * stride for start, stride, i in steps)
+        case UnfoldAttrs(dim, step):
+            return (*coords[:dim], coords[dim] * step + coords[-1], *coords[dim + 1 : -1])
 
 
 def _pad(

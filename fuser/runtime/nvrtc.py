@@ -51,7 +51,12 @@ class Cubin:
 
 
 def compile_options(
-    arch: str, *, lineinfo: bool = False, debug: bool = False, fmad: bool = True
+    arch: str,
+    *,
+    lineinfo: bool = False,
+    debug: bool = False,
+    optimised: bool = False,
+    fmad: bool = True,
 ) -> tuple[str, ...]:
     """Return the NVRTC command line; it is also part of the cache key."""
     options = [
@@ -67,6 +72,8 @@ def compile_options(
         options.append("--generate-line-info")
     if debug:
         options.append("--device-debug")
+        if optimised:
+            options.append("--dopt=on")
     return tuple(options)
 
 
@@ -77,6 +84,7 @@ def compile_cubin(
     *,
     lineinfo: bool = False,
     debug: bool = False,
+    optimised: bool = False,
     fmad: bool = True,
     on_spill: OnSpill = "warn",
 ) -> Cubin:
@@ -92,6 +100,9 @@ def compile_cubin(
         Keep source lines for profilers; the instructions stay the same.
     debug
         Compile for cuda-gdb, unoptimised; `on_spill` does not apply, everything is in memory then.
+    optimised
+        With `debug`, optimise all the same: the instructions are those of a release build, and what
+        a debugger knows of variables is limited.
     fmad
         Let ``a * b + c`` round once.
     on_spill
@@ -105,12 +116,12 @@ def compile_cubin(
     BackendError
         If there is no NVRTC.
     """
-    options = compile_options(arch, lineinfo=lineinfo, debug=debug, fmad=fmad)
+    options = compile_options(arch, lineinfo=lineinfo, debug=debug, optimised=optimised, fmad=fmad)
     started = time.perf_counter()
     image, ptx, text = _compile(source, name, arch, options)
     seconds = time.perf_counter() - started
     log = parse_log(text, name)
-    log.enforce(name, "ignore" if debug else on_spill)
+    log.enforce(name, "ignore" if debug and not optimised else on_spill)
     return Cubin(name, arch, image, ptx, log, seconds)
 
 

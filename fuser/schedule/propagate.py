@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fuser.core.expr import TRUE, Expr
 from fuser.core.simplify import Facts, prove_equal, simplify
-from fuser.fusion.attrs import PadAttrs, ReduceAttrs, SliceAttrs
+from fuser.fusion.attrs import PadAttrs, ReduceAttrs, SliceAttrs, UnfoldAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import canonical
 from fuser.fusion.views import operand_access
@@ -164,9 +164,10 @@ def _reads_all(value: Value, operand: Value) -> bool:
     """Whether a tensor that reads an operand without any condition reads every element of it.
 
     A slice reads different elements, and so does a pad, of negative widths here: as many as there
-    are only where no extent changes. Every other operation meets all of its operand.
+    are only where no extent changes. Windows may leave elements between them and behind the last.
+    Every other operation meets all of its operand.
     """
-    cuts = isinstance(value.attrs, SliceAttrs | PadAttrs)
+    cuts = isinstance(value.attrs, SliceAttrs | PadAttrs | UnfoldAttrs)
     return not cuts or _equal(value.shape, operand.shape)
 
 

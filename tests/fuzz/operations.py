@@ -212,6 +212,19 @@ def getitem(d: Draft, a: Tensor) -> Any:
     return a[tuple(index)]
 
 
+def unfold(d: Draft, a: Tensor) -> Any:
+    source, shape = d.source, d.shape(a)
+    choices = [i for i, n in enumerate(shape) if n]
+    if not choices:
+        return None
+    dim = source.pick(choices)
+    size, step = source.integer(1, min(shape[dim], 6)), source.integer(1, 4)
+    windows = (shape[dim] - size) // step + 1
+    if not d.fits([*shape[:dim], windows, *shape[dim + 1 :], size]):
+        return None
+    return d.fd.ops.unfold(a, dim, d.extent(size), d.extent(step))
+
+
 def pad(d: Draft, a: Tensor) -> Any:
     source = d.source
     widths: list[Any] = []
@@ -306,6 +319,6 @@ def _dims(d: Draft, a: Tensor) -> list[int] | None:
 OPERATIONS: tuple[tuple[Operation, int], ...] = (
     (unary, 16), (binary, 20), (ternary, 5), (where, 5), (cast, 10), (broadcast_in_dim, 5),
     (broadcast_to_partner, 5), (broadcast, 3), (expand, 3), (squeeze, 3), (permute, 6),
-    (merge_dims, 4), (split_dim, 4), (reshape, 2), (slice_, 6), (getitem, 3), (pad, 5), (cat, 5),
-    (full, 2), (iota, 2), (reduction, 8), (sum_as, 2), (statistics, 4),
+    (merge_dims, 4), (split_dim, 4), (reshape, 2), (slice_, 6), (unfold, 3), (getitem, 3), (pad, 5),
+    (cat, 5), (full, 2), (iota, 2), (reduction, 8), (sum_as, 2), (statistics, 4),
 )  # fmt: skip

@@ -204,6 +204,15 @@ def test_debug_builds_do_not_complain_about_memory():
         assert compile_cubin(SPILL, "spill", debug=True, on_spill="raise").image
 
 
+def test_optimised_debug_builds_are_as_a_release():
+    plain, both = quiet(ADD, "add"), quiet(ADD, "add", debug=True, optimised=True)
+    assert instructions(plain) == instructions(both) != []
+    assert instructions(plain) != instructions(quiet(ADD, "add", debug=True))
+    assert len(both.image) > len(plain.image)
+    with pytest.raises(CompileError, match=r"kernel spill: .* needs a kernel"):
+        compile_cubin(SPILL, "spill", debug=True, optimised=True, on_spill="raise")
+
+
 def test_ptx():
     text = ptx_of(ADD, "add")
     assert ".visible .entry add(" in text

@@ -25,10 +25,15 @@ VIEWS = {
     "broadcast": lambda fd, a: fd.ops.broadcast_in_dim(a, [5, 3, 7], [0, 2]),
     "cat": lambda fd, a: fd.ops.cat([a, a], 0),
     "sum": lambda fd, a: fd.ops.sum(a, [1]),
+    "windows": lambda fd, a: fd.ops.unfold(a, 1, 3),
+    "windows-apart": lambda fd, a: fd.ops.unfold(a, 0, 2, 3),
+    "sum-of-windows": lambda fd, a: fd.ops.sum(fd.ops.unfold(a, 1, 3), [2]),
     "sum-of-part": lambda fd, a: fd.ops.sum(fd.ops.slice(a, [0, 2], [100, 6]), [1]),
     "part-of-sum": lambda fd, a: fd.ops.slice(fd.ops.sum(a, [1]), [0], [3]),
 }
-KNOWN_EXTENTS = ("row", "reshape", "reshape-part", "broadcast", "part-of-sum")
+KNOWN_EXTENTS = (
+    "row", "reshape", "reshape-part", "broadcast", "part-of-sum", "sum-of-windows",
+)  # fmt: skip
 BINDINGS = {"loops": (None, None), "grid": (P.grid_x, P.grid_y), "block": (P.block_x, P.block_y)}
 
 

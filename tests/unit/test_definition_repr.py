@@ -94,8 +94,9 @@ def views(fd):
     r = fd.ops.reshape(x, [2, -1, x.shape[0] // 2, 3])
     s = fd.ops.slice(r, [0, 0, 1, 0], [2, 9, 2, 3], [1, 2, 1, 1])
     e = fd.ops.expand(fd.ops.broadcast(z, [False, True, False]), [-1, 4, -1])
+    u = fd.ops.unfold(fd.ops.unfold(x, 1, 4), dim=0, size=x.shape[2], step=2)
     q = fd.ops.squeeze(fd.ops.sum(x, [1], keepdim=True), [1])
-    for t in (y, p, c, s, e, q):
+    for t in (y, p, c, s, e, u, q):
         fd.add_output(t)
 
 

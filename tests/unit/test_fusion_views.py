@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.core.errors import InputError
 from fuser.core.expr import Const, Var, evaluate
 from fuser.fusion.attrs import SplitDimAttrs
 from fuser.fusion.bind import bind_sizes
@@ -80,6 +82,51 @@ def test_slice(static, seed):
     strides = rng.integers(1, 4, array.ndim).tolist()
     index = tuple(slice(*t) for t in zip(starts, ends, strides, strict=True))
     expect(fd, fd.ops.slice(x, starts, ends, strides), x, array, array[index])
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("seed", range(25))
+def test_unfold(static, seed):
+    """Windows as torch has them: they overlap, touch or leave elements out."""
+    rng = np.random.default_rng(seed)
+    fd, x, array = make(tuple(rng.integers(1, 7, rng.integers(1, 4))), static, rng)
+    dim = int(rng.integers(-array.ndim, array.ndim))
+    size, step = int(rng.integers(1, array.shape[dim] + 1)), int(rng.integers(1, 4))
+    count = (array.shape[dim] - size) // step + 1
+    windows = [array.take(range(i * step, i * step + size), dim) for i in range(count)]
+    wanted = np.moveaxis(np.stack([np.moveaxis(w, dim, -1) for w in windows]), 0, dim % array.ndim)
+    expect(fd, fd.ops.unfold(x, dim, size, step), x, array, wanted)
+
+
+@pytest.mark.parametrize("size", [1, 4, 7])
+@pytest.mark.parametrize("step", [1, 2])
+def test_windows_of_a_size_known_at_execution(size, step, rng):
+    fd, x, array = make((3, 7), False, rng)
+    n, s = fd.define_scalar(DataType.Int), fd.define_scalar(DataType.Int)
+    y = fd.ops.unfold(x, 1, n, s)
+    fd.add_output(y)
+    given = {x.name: array}, {n.name: size, s.name: step}
+    got = reference(fd.fusion, *given)[y.name]
+    np.testing.assert_array_equal(
+        got, np.lib.stride_tricks.sliding_window_view(array, size, 1)[:, ::step]
+    )
+    assert check_access(fd.fusion, *given) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "step", "text"),
+    [
+        (8, 1, "unfold of t0: dimension 1 is shorter than a window: size 1 of t0 is 7; at least 8"),
+        (0, 1, "unfold of t0: size is below 1: s1 is 0; at least 1 is needed"),
+        (2, 0, "unfold of t0: step is below 1: s2 is 0; at least 1 is needed"),
+    ],
+)
+def test_windows_that_there_are_not(size, step, text, rng):
+    fd, x, array = make((3, 7), False, rng)
+    n, s = fd.define_scalar(DataType.Int), fd.define_scalar(DataType.Int)
+    fd.add_output(fd.ops.unfold(x, 1, n, s))
+    with pytest.raises(InputError, match=re.escape(text)):
+        fd.execute([array, size, step], backend="interpret")
 
 
 @pytest.mark.parametrize("static", [True, False])
