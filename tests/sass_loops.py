@@ -5,20 +5,14 @@ from __future__ import annotations
 from fuser.codegen.emit import emit
 from fuser.kir.core import Kernel
 from fuser.runtime.cache import CUBINS
-from fuser.sass import SassReport, marked_loops, nounroll_pragmas, read_cubin
+from fuser.sass import SassReport, nounroll_pragmas, read_cubin
 
 
 def count_loops(source: str, name: str, arch: str = "sm_90a") -> tuple[SassReport, int]:
-    """Return what is in the machine code of a kernel, and how many loops its PTX marks.
-
-    Two loops that begin at one label have one mark, and ptxas leaves them two or makes one of them:
-    there, and nowhere else, either number is right.
-    """
+    """Return what is in the machine code of a kernel, and the marks of loops in its PTX."""
     cubin = CUBINS.get(source, name, arch, on_spill="ignore")
     assert cubin.ptx is not None
-    report = read_cubin(cubin.image)
-    loops = report.rolled_loops + report.spin_loops
-    return report, min(max(loops, nounroll_pragmas(cubin.ptx)), marked_loops(cubin.ptx))
+    return read_cubin(cubin.image), nounroll_pragmas(cubin.ptx)
 
 
 def require_marked_loops(what: object, kernel: Kernel, arch: str = "sm_90a") -> SassReport:

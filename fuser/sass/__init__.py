@@ -1,6 +1,6 @@
 """Machine code read back: loops, loads, local memory. See docs/sass.md."""
 
-from fuser.sass.ptx import marked_loops, nounroll_pragmas
+from fuser.sass.ptx import nounroll_pragmas
 from fuser.sass.report import Loop, LoopKind, SassReport, Section, read_cubin, read_sass
 
 __all__ = [
@@ -8,7 +8,6 @@ __all__ = [
     "LoopKind",
     "SassReport",
     "Section",
-    "marked_loops",
     "nounroll_pragmas",
     "read_cubin",
     "read_sass",

@@ -137,7 +137,7 @@ def _loops(sass: str) -> int:
 
 @pytest.mark.parametrize("token", [False, True], ids=["parity", "token"])
 def test_a_wait_is_one_spin_loop(token):
-    """ptxas tests once in line and spins out of line: at most two tests, one backward branch."""
+    """A first try, and a loop that ptxas may test once in line and spin out of line."""
     wait: tuple[Stmt, ...] = (MbarrierWait("full", ZERO, ZERO, "the tile is full"),)
     if token:
         wait = (
@@ -153,7 +153,7 @@ def test_a_wait_is_one_spin_loop(token):
         barriers=(BarrierArray("full", 1),),
     )  # fmt: skip
     with_wait, without = (_sass(k) for k in (kernel, replace(kernel, body=kernel.body[:2])))
-    assert 1 <= _count(r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT", with_wait) <= 2
+    assert 2 <= _count(r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT", with_wait) <= 3
     assert _loops(with_wait) - _loops(without) == 1
 
 

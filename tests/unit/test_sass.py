@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.core.errors import BackendError
-from fuser.sass import Section, marked_loops, nounroll_pragmas, read_sass
+from fuser.sass import Section, nounroll_pragmas, read_sass
 
 pytestmark = pytest.mark.unit
 
@@ -222,21 +222,3 @@ def test_marks_in_ptx():
     ptx = '$L1:\n\t.pragma "nounroll";\n\tbra $L1;\n// .pragma "nounroll";\n'
     ptx += '{\n.pragma  "nounroll" ;\n}'
     assert nounroll_pragmas(ptx) == 2
-
-
-def test_loops_that_begin_at_one_label_have_one_mark():
-    ptx = """
-$L__BB0_1:
-    .pragma "nounroll";
-    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;
-    @!%p1 bra $L__BB0_1;
-    add.s32 %r3, %r3, 1;
-    @%p2 bra $L__BB0_1;
-    @%p3 bra $L__BB0_3;
-$L__BB0_2:
-    .pragma "nounroll";
-    bra.uni $L__BB0_2;
-$L__BB0_3:
-    ret;
-"""
-    assert (nounroll_pragmas(ptx), marked_loops(ptx)) == (2, 3)

@@ -31,6 +31,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_cluster(u64* barrier, u32 pari
   return done;
 }
 __device__ __forceinline__ void mbarrier_wait_cluster(u64* barrier, u32 parity) {
+  if (mbarrier_try_wait_cluster(barrier, parity)) return;  // see mbarrier_wait
 #pragma unroll 1
   while (!mbarrier_try_wait_cluster(barrier, parity)) {}
 }

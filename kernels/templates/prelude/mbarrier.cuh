@@ -25,7 +25,9 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx(u64* barrier, u32 bytes
   return state;
 }
 
-// try_wait suspends the thread for a while; it may come back early, hence the loops.
+// try_wait suspends the thread for a while; it may come back early, hence the loops. The first try is
+// outside of the loop: a loop that begins with a wait would begin with the wait's loop otherwise, and
+// two loops that begin at one instruction are one or two, as the compiler likes.
 __device__ __forceinline__ bool mbarrier_try_wait(u64* barrier, u32 parity) {
   u32 done;
   asm volatile(
@@ -47,10 +49,12 @@ __device__ __forceinline__ bool mbarrier_try_wait_token(u64* barrier, u64 state)
   return done;
 }
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+  if (mbarrier_try_wait(barrier, parity)) return;
 #pragma unroll 1
   while (!mbarrier_try_wait(barrier, parity)) {}
 }
 __device__ __forceinline__ void mbarrier_wait_token(u64* barrier, u64 state) {
+  if (mbarrier_try_wait_token(barrier, state)) return;
 #pragma unroll 1
   while (!mbarrier_try_wait_token(barrier, state)) {}
 }
