@@ -70,8 +70,10 @@ class CopyPlan:
         element.
     tile
         Of a store, the same in shared memory, all stages counted.
-    nbytes
-        Bytes of the box; of a load, those that arrive on the barrier.
+    numel, itemsize
+        Elements of the box, and bytes of one.
+    ends
+        The conditions ``first < end`` of `guard` that cut the box short, too, where fewer are left.
     coords
         Coordinates in the tensor map, innermost first.
     obstacle
@@ -85,11 +87,21 @@ class CopyPlan:
     guard: Expr
     source: Expr
     tile: Expr = ZERO
-    nbytes: Expr = ZERO
+    numel: int = 0
+    itemsize: int = 0
+    ends: tuple[BinOp, ...] = ()
     map: TensorMapParam | None = None
     coords: tuple[Expr, ...] = ()
     obstacle: Obstacle | None = None
     multicast: Multicast | None = None
+
+    @property
+    def nbytes(self) -> Expr:
+        """Bytes of the box; of a load, those that arrive on the barrier."""
+        size: Expr = Const(self.numel)
+        for end in self.ends:
+            size = minimum(size, end.rhs - end.lhs)
+        return size * self.itemsize
 
 
 def axis_vars(ts: TensorSchedule) -> tuple[Expr, ...]:
@@ -297,19 +309,26 @@ class Planner:
         if not is_multiple(self.at_origin(self.tile) * self.itemsize, UNIT_BYTES, self.facts):
             raise ObstacleError("its boxes are no multiples of 16 bytes", cure=WHOLE)
         self.require_aligned()
-        numel, guard = self.clipped(step)
-        self.require_multiple(numel, "the length of a box")
+        ends, others = self.clipped(step)
         tile = self.at_origin(self.tile)
-        return CopyPlan("bulk", self.axes, guard, first, tile, numel * self.itemsize)
+        plan = CopyPlan(
+            "bulk", self.axes, all_of(*others, *ends), first, tile, prod(self.extents),
+            self.itemsize, ends,
+        )  # fmt: skip
+        self.require_multiple(Const(plan.numel), "the length of a box")
+        for end in ends:
+            rest = simplify(end.rhs - end.lhs, self.facts)
+            self.require_multiple(rest, "the length of a box")
+        return plan
 
-    def clipped(self, step: Expr) -> tuple[Expr, Expr]:
-        """Return ``(elements of the box inside the tensor, guard that there are any)``."""
-        numel: Expr = Const(prod(self.extents))
+    def clipped(self, step: Expr) -> tuple[tuple[BinOp, ...], tuple[Expr, ...]]:
+        """Return the conditions that cut a box short or leave it out, and those of all of it."""
         covered = {f"a{j}" for j in self.axes}
-        guards: list[Expr] = []
+        ends: list[BinOp] = []
+        others: list[Expr] = []
         for term in conjuncts(self.inside):
             if not variables(term) & covered:
-                guards.append(term)
+                others.append(term)
                 continue
             if not (isinstance(term, BinOp) and term.op == "<"):
                 raise ObstacleError(f"a box ends where {term} does", cure=WHOLE)
@@ -318,17 +337,12 @@ class Planner:
                 raise ObstacleError(
                     f"the part of a box that is inside {self.outside} has gaps", cure=WHOLE
                 )
-            rest = simplify(term.rhs - first, self.facts)
-            numel = minimum(numel, rest)
-            guards.append(BinOp("<", first, term.rhs))
-        return numel, all_of(TRUE, *guards)
+            ends.append(BinOp("<", first, term.rhs))
+        return tuple(ends), tuple(others)
 
     def require_multiple(self, elems: Expr, what: str) -> None:
         """Raise unless `elems` elements are always a multiple of 16 bytes."""
-        parts = (
-            (elems.lhs, elems.rhs) if isinstance(elems, BinOp) and elems.op == "min" else (elems,)
-        )
-        if all(is_multiple(p * self.itemsize, UNIT_BYTES, self.facts) for p in parts):
+        if is_multiple(elems * self.itemsize, UNIT_BYTES, self.facts):
             return
         nbytes = simplify(elems * self.itemsize, self.facts)
         if variables(nbytes) & self.facts.ranges.keys():
@@ -380,11 +394,11 @@ class Planner:
         multicast, free = self.shared(coords)
         covered = {f"a{j}" for j in (*self.axes, *free)}
         outer = all_of(TRUE, *(t for t in conjuncts(self.inside) if not variables(t) & covered))
-        nbytes = Const(prod(self.extents) * self.itemsize)
         tile = self.at_origin(self.tile)
         return CopyPlan(
-            "tensor", self.axes, outer, ZERO, tile, nbytes, param, coords, multicast=multicast
-        )
+            "tensor", self.axes, outer, ZERO, tile, prod(self.extents), self.itemsize, (),
+            param, coords, multicast=multicast,
+        )  # fmt: skip
 
     def shared(self, coords: tuple[Expr, ...]) -> tuple[Multicast | None, tuple[int, ...]]:
         """Return how a cluster shares the box of a load; each block stores its own."""

@@ -12,6 +12,7 @@ from fuser.kir.core import IndexType, Kernel
 from fuser.kir.program import Buffer
 from fuser.nest.build import build_nest
 from fuser.nest.nodes import LoopNest
+from fuser.passes.boxes import split_boxes
 from fuser.passes.circular_buffer import CircularBuffers
 from fuser.passes.guards import hoist_guards
 from fuser.passes.layout import Layout
@@ -93,7 +94,7 @@ def lower(
     """
     for observe in observers:
         observe("schedule", Scheduled(name, graph, schedule, facts))
-    nest = build_nest(name, graph, schedule, facts)
+    nest = build_nest(name, graph, split_boxes(graph, schedule, layouts, facts), facts)
     for observe in observers:
         observe("nest", nest)
     nest = run_passes(nest, NEST_PASSES, observers)

@@ -14,7 +14,6 @@ from math import prod
 from typing import TypeAlias
 
 from fuser.core.dtypes import DataType
-from fuser.core.errors import ScheduleError
 from fuser.core.expr import (
     ZERO,
     BinOp,
@@ -25,7 +24,6 @@ from fuser.core.expr import (
     equal,
     select,
     substitute,
-    variables,
 )
 from fuser.core.simplify import simplify
 from fuser.core.unroll import Unroll
@@ -68,6 +66,7 @@ from fuser.nest.nodes import (
     TakeTurn,
     walk,
 )
+from fuser.passes.box_bytes import expected_bytes
 from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
 from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, release_to_all
@@ -431,22 +430,9 @@ class RingLowering:
         for path, node in walk(nodes):
             if not (isinstance(node, Compute) and node.tensor in names):
                 continue
+            boxes = [loop for loop in path if not is_in_box(loop)]
             plan = self.plans()[node.tensor]
-            boxes: Expr = Const(1)
-            for loop in path:
-                if not (loop.parallel is ParallelType.tma or loop.parallel.is_parallel):
-                    boxes = boxes * loop.extent
-            env = {f"a{j}": e for j, e in enumerate(node.loops)}
-            inside = substitute(plan.guard, env)
-            nbytes = substitute(plan.nbytes, env)
-            inner = {loop.var for loop in path}
-            if (variables(inside) | variables(nbytes)) & inner and boxes != Const(1):
-                raise ScheduleError(
-                    f"{node.tensor}: loads several boxes a stage and the last may be cut short; "
-                    "load it by LoadStoreOpType.tma, which fills what is outside with zeros"
-                )
-            whole = simplify(inside, scope.facts)
-            total = total + select(whole, nbytes * boxes, 0)
+            total = total + expected_bytes(plan, node, boxes, scope.facts)
         return simplify(total, scope.facts)
 
     def engine_copies(
@@ -460,7 +446,7 @@ class RingLowering:
                 if node.parallel.is_block:
                     continue  # vectors of threads: boxes lie in no such loop
                 body = self.engine_copies(node.body, names, stage, inner)
-                if not body or node.parallel is ParallelType.tma or node.parallel.is_parallel:
+                if not body or is_in_box(node):
                     result += body
                 else:
                     result.append(For(node.var, node.extent, body, node.unroll))
@@ -491,6 +477,11 @@ class RingLowering:
             (source,) = self.state.nest.graph.operand_names(name)
             copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
         return guarded(guard, (copy,), scope.facts)
+
+
+def is_in_box(loop: Loop) -> bool:
+    """Whether the iterations of a loop around a copy are no boxes of their own in this block."""
+    return loop.parallel is ParallelType.tma or loop.parallel.is_parallel
 
 
 def producer_threads(kind: WarpSpecialized) -> int:

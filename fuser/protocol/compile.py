@@ -14,6 +14,7 @@ from fuser.core.expr import (
     Var,
     all_of,
     conjuncts,
+    equal,
     evaluate,
     less,
     substitute,
@@ -90,6 +91,25 @@ VISIBLE = (
     *ARRIVALS, *WAITS, *ENGINE, *GROUPS, FenceProxyAsync, MbarrierInit, MbarrierInitFence,
     MbarrierInval, SyncThreads, ClusterSync, NamedBarrier, BlockReduce, GridReduce,
 )  # fmt: skip
+
+
+def only_copies(body: tuple[Stmt, ...], lets: Mapping[str, Expr]) -> bool:
+    """Whether a body makes copies of the engine and nothing else, the same for all threads."""
+    for s in body:
+        match s:
+            case Let():
+                right = True
+            case If(cond, then, orelse):
+                of_threads = variables(cond) & set(THREADS)
+                right = not of_threads and only_copies(then, lets) and only_copies(orelse, lets)
+            case For(body=inner):
+                bounds = (substitute(e, lets) for e in (s.start, s.extent, s.step))
+                right = all(isinstance(e, Const) for e in bounds) and only_copies(inner, lets)
+            case _:
+                right = isinstance(s, ENGINE)
+        if not right:
+            return False
+    return True
 
 
 @dataclass(slots=True)
@@ -371,14 +391,9 @@ class Compiler(Emitter):
     def uniform(self, stmt: If, cond: Expr, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile a branch that all lanes of `mask` take the same way."""
         test = self.index(cond, lets)
-        copies = [s for s in stmt.body if not isinstance(s, Let)]
-        if not stmt.orelse and all(isinstance(s, ENGINE) for s in copies):
-            known = dict(lets)
-            for s in stmt.body:
-                if isinstance(s, Let):
-                    known[s.name] = substitute(s.value, known)
-                else:
-                    self.copy(s, known, mask, test)
+        if only_copies(stmt.body, lets) and only_copies(stmt.orelse, lets):
+            self.copies(stmt.body, lets, mask, cond)
+            self.copies(stmt.orelse, lets, mask, equal(cond, 0))
             return
         branch, jump = Branch(test), Jump()
         self.act_boundary()
@@ -393,6 +408,25 @@ class Compiler(Emitter):
         self.act_boundary()
         self.count_begun(around)
         jump.target = len(self.code)
+
+    def copies(
+        self, body: tuple[Stmt, ...], lets: Mapping[str, Expr], mask: Mask, cond: Expr
+    ) -> None:
+        """Compile copies of the engine, each made where `cond` holds: parts of one trip."""
+        known = dict(lets)
+        for s in body:
+            match s:
+                case Let(name, value):
+                    known[name] = substitute(value, known)
+                case If(inner, then, orelse):
+                    self.copies(then, known, mask, all_of(cond, substitute(inner, known)))
+                    other = equal(substitute(inner, known), 0)
+                    self.copies(orelse, known, mask, all_of(cond, other))
+                case For():
+                    for at in constant_range(s, known):
+                        self.copies(s.body, {**known, s.var: Const(at)}, mask, cond)
+                case _:
+                    self.copy(s, known, mask, self.index(cond, known))
 
     def roles(self, stmt: Roles, lets: Mapping[str, Expr], mask: Mask) -> None:
         """Compile the role of these threads."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeAlias
 
-from fuser.kir.core import Kernel
+from fuser.core.expr import Const
+from fuser.kir.core import Kernel, Stmt, walk_stmts
+from fuser.kir.stmts import BulkLoad, MbarrierArriveExpectTx
 from fuser.protocol.errors import Undecided, Unsupported
 from fuser.protocol.explore import MOST_STATES, Explored, Fault, GoOn, explore, for_ever
 from fuser.protocol.joined import joined
@@ -103,7 +105,46 @@ def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ve
         return Verdict(kernel.name, "stopped", outcome.states, rings=rings, note=note)
     if not outcome.complete:
         return explore_few(analysis, f"more than {most} states", most, go_on)
-    return Verdict(kernel.name, "proved", outcome.states, rings=rings)
+    return _cut_short(analysis, outcome.states, most, go_on) or Verdict(
+        kernel.name, "proved", outcome.states, rings=rings
+    )
+
+
+def _cut_short(analysis: Analysis, states: int, most: int, go_on: GoOn) -> Verdict | None:
+    """Return what is wrong where a tile that the proof took as whole ends before.
+
+    Sizes of copies that follow the tensor's are looked at with a last tile that is cut short in
+    each of its halves, filled ahead of the loop and inside of it: they matter in no other trip.
+    """
+    if not any(_is_cut(s) for s in walk_stmts(analysis.kernel.body)) or not analysis.sizes:
+        return None
+    rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
+    tile = max(size.tile for size in analysis.sizes if size.level == analysis.levels - 1)
+    cuts = {cut for cut in (LAST_TILE_CUT, tile // 2 + LAST_TILE_CUT, tile // 2) if 0 < cut < tile}
+    many = max(ring.stages for ring in analysis.rings.values()) + 1
+    for last, cut in product((1, many), sorted(cuts)):
+        trips = (*[1] * (analysis.levels - 1), last)
+        try:
+            model = exact_model(analysis, trips, cut)
+            outcome = explore(model, most, _beyond(states, go_on))
+        except (Unsupported, Undecided):
+            return None
+        if outcome.fault is not None:
+            states += outcome.states
+            note = f"with a last tile that is {cut} elements short"
+            return Verdict(
+                analysis.kernel.name, "wrong", states, trips, rings, model, outcome.fault, note
+            )
+    return None
+
+
+def _is_cut(stmt: Stmt) -> bool:
+    """Whether how much a stage gets follows from the sizes of its tensor."""
+    match stmt:
+        case MbarrierArriveExpectTx(tx_bytes=nbytes) | BulkLoad(nbytes=nbytes):
+            return not isinstance(nbytes, Const)
+        case _:
+            return False
 
 
 def in_registers(kernel: Kernel) -> str:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from rings.cells import REGISTERS, TYPES, Cell, definition
-from rings.families import ENGINE, MAX_BOX, L, P, staged, tensor
+from rings.families import ENGINE, L, P, staged, tensor
 from rings.interpret import exact
 from rings.matrix import DTYPES, KINDS, SLOTS
 
@@ -69,7 +69,7 @@ def parted(t: Tensor, axis: int) -> None:
 def loaded(tile: Tensor, load: LoadStoreOpType, columns: int) -> None:
     """Bind the columns of a tile to what loads them."""
     if load in ENGINE:
-        tile.split(1, MAX_BOX if load is L.tma else columns)
+        tile.split(1, columns)
         tile.axis(2).parallelize(P.tma)
         return
     tile.split(1, 4 * THREADS)

@@ -135,7 +135,16 @@ def test_a_box_that_is_a_span_one_way_only(rng):
 # ---- what is refused ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("swizzle", "columns"), [("128B", 16), ("64B", 32), ("32B", 4)])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_wider_tile_is_boxes_of_a_span(kind, rng):
+    """By itself: as the schedule would split it, whichever axis the array is contiguous along."""
+    fd, x = tiles("64B", 32, 32, kind=kind), numbers(rng, 40, 72)
+    for view in (x, x.T):
+        exact(("boxes", kind), fd, [view], 2 * view.astype("f8"), 1)
+        assert loaded(fd, view)[1].box == (16, 32)
+
+
+@pytest.mark.parametrize(("swizzle", "columns"), [("128B", 16), ("32B", 4)])
 def test_a_box_is_as_wide_as_the_span(swizzle, columns, rng):
     fd = tiles(swizzle, rows=128, columns=columns)
     text = f"box dim 0 is {columns} elements, {4 * columns} bytes; needed"

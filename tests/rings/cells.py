@@ -10,7 +10,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, ParallelType
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
-from rings.families import ENGINE, FAMILIES, GROUPS, MAX_BOX, Choices, Family
+from rings.families import ENGINE, FAMILIES, GROUPS, Choices, Family
 
 P, L = ParallelType, LoadStoreOpType
 GROUPED = ("groups", "groups-regs", "pingpong", "pingpong-regs")
@@ -106,7 +106,6 @@ class Cell:
             and not (self.takes_turns and f == "groups_map")  # no loop of trips inside a group
             and not (self.type.startswith("groups") and self.stages % GROUPS)
             and not (self.of.slice and self.variant is not P.serial)
-            and not (f == "groups_map" and self.tile > MAX_BOX and self.loads != (L.bulk,))
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
             and not (f in ("single_dim", "pointwise", "store", "multicast", "nested")

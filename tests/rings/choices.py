@@ -13,7 +13,6 @@ ENGINE = (L.tma, L.bulk)
 PIPELINED = Pipelined()
 THREADS = 64
 VECTOR_BYTES = 16
-MAX_BOX = 256
 ROWS = 4
 """Rows of a box of two dimensions; its columns are the rest of a tile."""
 EACH = 2
@@ -104,9 +103,6 @@ def tiled(cache: Tensor, axis: int, load: LoadStoreOpType, c: Choices) -> None:
     """Split `axis` into trips and what loads a tile: boxes of the engine, or vectors of threads."""
     cache.split(axis, c.tile)
     if load in ENGINE:
-        if load is L.tma and c.tile > MAX_BOX:  # several boxes a stage
-            cache.split(axis + 1, MAX_BOX)
-            axis += 1
         cache.axis(axis + 1).parallelize(P.tma)
         return
     width = min(VECTOR_BYTES // c.dtype.nbytes, c.tile // c.threads)

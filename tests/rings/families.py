@@ -20,7 +20,6 @@ from rings.choices import (
     EACH,
     ENGINE,
     GROUPS,
-    MAX_BOX,
     ROWS,
     SIDE,
     Choices,
@@ -219,8 +218,6 @@ def multicast(c: Choices) -> FusionDefinition:
     if c.variant is not P.serial:
         y.axis(3).parallelize(c.variant)
     for cache in caches:
-        if c.tile > MAX_BOX:
-            cache.split(3, MAX_BOX)
         cache.axis(-1).parallelize(P.tma)
     for t in (y, *caches):
         t.axis(0).parallelize(P.grid_x)
