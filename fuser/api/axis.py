@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fuser.api.call import Call
@@ -36,10 +36,17 @@ class Scheduled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One loop axis of a tensor."""
+    """One loop axis of a tensor.
+
+    Attributes
+    ----------
+    asked
+        Its position when it was asked for; transforms may move it.
+    """
 
     tensor: Scheduled
     id: int
+    asked: int = field(compare=False)
 
     @property
     def extent(self) -> str:
@@ -122,7 +129,11 @@ class Axis:
         ts = self.tensor.fd.hand.entry(self.tensor.name)
         at = next((j for j, d in enumerate(ts.domain.loop) if d.id == self.id), None)
         if at is None:
-            raise ScheduleError(f"{what}: the axis was split or merged; ask for it again")
+            made = ts.domain.made_of(self.id) or range(len(ts.domain.loop))
+            raise ScheduleError(
+                f"{what}: axis {self.asked} was split, merged or left out after it was asked for; "
+                f"needed {' or '.join(f'axis({j})' for j in made)} instead"
+            )
         return ts, at
 
     def _check_loop(self, ts: TensorSchedule, at: int, what: str) -> None:

@@ -52,7 +52,8 @@ class Scheduling:
         """Return one loop axis, to bind it."""
         with directive(self.fd, self.name, "axis"):
             domain = self.schedule.domain
-            return Axis(self, domain.loop[domain.position(position, "axis")].id)
+            at = domain.position(position, "axis")
+            return Axis(self, domain.loop[at].id, at)
 
     @on_tensor
     def split(self, axis: int, factor: int, inner_split: bool = True) -> None:

@@ -265,11 +265,17 @@ def repeated(loop: Loop, start: Expr, extent: Expr) -> Unroll:
         return replace(loop.unroll, kind="full")
     if loop.parallel is not ParallelType.unroll:
         return replace(loop.unroll, kind="rolled")
-    tensors = sorted({t.tensor for _, t in walk(loop.body) if isinstance(t, Compute)})
     raise ScheduleError(
-        f"{', '.join(tensors)}: an axis of extent {extent!r} is bound to unroll; needed a "
+        f"{', '.join(axes_of(loop))} of extent {extent!r} is bound to unroll; needed a "
         f"constant of at most {MAX_COPIES}: split it, or its directive unroll(n)"
     )
+
+
+def axes_of(loop: Loop) -> tuple[str, ...]:
+    """Return the axes that a loop is, one of each tensor computed in it, as errors name them."""
+    computed = [node for _, node in walk(loop.body) if isinstance(node, Compute)]
+    places = {n.tensor: n.loops.index(Var(loop.var)) for n in computed if Var(loop.var) in n.loops}
+    return tuple(f"{tensor}: axis {j}" for tensor, j in sorted(places.items()))
 
 
 def check_directives(nest: LoopNest, body: tuple[Stmt, ...]) -> None:
@@ -280,10 +286,9 @@ def check_directives(nest: LoopNest, body: tuple[Stmt, ...]) -> None:
         if not isinstance(loop, Loop) or prove_equal(loop.extent, loop.start + 1, nest.facts):
             continue
         if loop.outlined and loop.var not in outlined:
-            tensors = sorted({t.tensor for _, t in walk(loop.body) if isinstance(t, Compute)})
             raise ScheduleError(
-                f"{', '.join(tensors)}: an axis is outlined, and no loop that computes came of it; "
-                "needed an axis of a tensor that threads compute"
+                f"{loop.outlined} has the directive outlined(), and no loop that computes came of "
+                "it; needed a directive on the axis of a tensor that threads compute"
             )
         if loop.unroll.origin in kept:
             continue

@@ -302,6 +302,21 @@ class LoopDomain:
                 "giving them directives"
             )
 
+    def made_of(self, axis: int) -> tuple[int, ...]:
+        """Return the positions of the loop axes that come from the axis of an id."""
+        found = {axis}
+        for step in self.transforms:
+            match step:
+                case Split(above, outer, inner):
+                    found |= {outer, inner} if above in found else set()
+                case Merge(outer, inner, below):
+                    found |= {below} if found & {outer, inner} else set()
+                case Swizzle(_, y, out):
+                    found |= {out} if y in found else set()
+                case _:
+                    assert_never(step)
+        return tuple(j for j, d in enumerate(self.loop) if d.id in found)
+
     def map_exprs(self, fn: Callable[[Expr], Expr]) -> LoopDomain:
         """Return this domain with `fn` applied to every extent."""
 

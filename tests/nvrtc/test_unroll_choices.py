@@ -79,7 +79,7 @@ def test_loops_bound_to_unswitch_of_unknown_or_many_trips(
 def test_only_constants_can_be_bound_to_unroll(columns: int, extent: str) -> None:
     fd, _, y = sums(columns)
     y.axis(1).parallelize(P.unroll)
-    with pytest.raises(ScheduleError, match=f"y.*: an axis of extent {extent} is bound to unroll"):
+    with pytest.raises(ScheduleError, match=f"y_acc: axis 1 of extent {extent} is bound to unr"):
         kernel_of(fd, 3, 6000)
 
 
@@ -178,7 +178,7 @@ def test_boxes_cannot_be_outlined() -> None:
     tile.axis(2).parallelize(P.tma)
     tile.axis(1).outlined()
     tile.inline_at(y, 1)
-    with pytest.raises(ScheduleError, match="x_cache: an axis is outlined, and no loop that comp"):
+    with pytest.raises(ScheduleError, match=r"x_cache: axis 1 has the directive outlined\(\), and"):
         kernel_of(fd, 3000)
 
 

@@ -147,11 +147,35 @@ def test_swizzle(f):
     refused("s: swizzle: axes 0 and 1; two different axes that are kept", f.s.swizzle, 0, 1)
 
 
-def test_axis_that_was_split(f):
-    axis = f.z.axis(0)
+def test_axis_that_is_none_any_more(f):
+    outer, inner = f.z.axis(0), f.z.axis(-1)
+    text = "was split, merged or left out after it was asked for; needed"
     f.z.split(0, 4)
-    refused("z: parallelize: the axis was split or merged; ask for it again",
-            axis.parallelize, P.grid_x)  # fmt: skip
+    refused(f"z: parallelize: axis 0 {text} axis(0) or axis(1) instead",
+            outer.parallelize, P.grid_x)  # fmt: skip
+    f.z.reorder({0: 2})
+    refused(f"z: unroll: axis 0 {text} axis(0) or axis(2) instead", outer.unroll)
+    f.z.merge(0, 1)
+    refused(f"z: rolled: axis 0 {text} axis(0) or axis(1) instead", outer.rolled)
+    refused(f"z: outlined: axis 1 {text} axis(0) instead", inner.outlined)
+    f = Fusion((8, 8))
+    inner = f.z.axis(1)
+    f.z.swizzle(0, 1)
+    refused(f"z: rolled: axis 1 {text} axis(1) instead", inner.rolled)
+
+
+def test_axis_that_was_left_out():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = fd.define_tensor(shape=[-1, 8], contiguity=True)
+        z = fd.ops.mul(y, fd.ops.broadcast(x, [False, True]))
+        fd.add_output(z)
+        tile = x.cache_after()
+        fd.sched.transform_like(z, [tile])
+    axis = tile.axis(1)
+    tile.once(1)
+    refused("tile: rolled: axis 1 was split, merged or left out after it was asked for; needed "
+            "axis(0) instead", axis.rolled)  # fmt: skip
 
 
 # ---- binding -----------------------------------------------------------------------------------

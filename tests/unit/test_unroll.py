@@ -316,7 +316,11 @@ def test_directives_come_after_transforms():
     f = Sums()
     axis = f.y.axis(2)
     f.y.split(2, 4)
-    refused("y: rolled: the axis was split or merged; ask for it again", axis.rolled)
+    refused(
+        "y: rolled: axis 2 was split, merged or left out after it was asked for; needed axis(2) or "
+        "axis(3) instead",
+        axis.rolled,
+    )
     f.y.axis(2).rolled()
     text = "axis 2 has the directive rolled(); transform axes before giving them directives"
     refused(f"y: split: {text}", f.y.split, 2, 2)
