@@ -30,6 +30,7 @@ REFERENCES: dict[Any, Callable[..., list[Array]]] = {
     pipelines.ring_rows: lambda x: [x * 2 + 1],
     pipelines.ring_store: lambda x: [x * 2 + 1],
     pipelines.ring_copy: lambda x: [x, x * 2],
+    pipelines.ring_multicast: lambda x, b: [x + b],
     pipelines.ring_sum: lambda x: [x.sum()],
     pipelines.ring_groups: lambda x: [x.sum(1)],
     pipelines.ring_products: lambda a, b: [a @ b.T],
@@ -54,12 +55,15 @@ def shape(family: Family, trips: tuple[int, ...], cut: int) -> tuple[int, ...]:
         return rows, max(64 * trips[-1] - 8 * bool(cut), 0)  # tensor maps want 16 bytes
     if build is pipelines.ring_persistent:
         return trips[0], 512
+    if build is pipelines.ring_multicast:  # a row a block
+        return family.shapes[0][0], elements
     return (trips[0], elements) if build is pipelines.ring_rows else (elements,)
 
 
 def inputs_of(family: Family, shape: tuple[int, ...], rng: np.random.Generator) -> Iterator[Array]:
     """Yield inputs of small integers, the first one of a shape."""
-    others = [(first, shape[1]) for first, _ in family.shapes[1:]] or [shape] * (family.tensors - 1)
+    others = [(*other[:-1], shape[-1]) for other in family.shapes[1:]]
+    others = others or [shape] * (family.tensors - 1)
     for extents in (shape, *others):
         yield rng.integers(-9, 10, extents).astype(family.dtype)
 

@@ -446,6 +446,8 @@ CASES: dict[str, Case] = {
     ),
     "cluster_columns": Case(partial(in_cluster, "n", 2, PIPELINED), ((70, 136), (264, 136)), ab),
     "cluster_rows": Case(partial(in_cluster, "m", 2, PIPELINED), ((264, 136), (72, 136)), ab),
+    "cluster_token": Case(partial(in_cluster, "n", 2, TOKEN), ((70, 136), (264, 136)), ab),
+    "cluster_barrier": Case(partial(in_cluster, "m", 2, BARRIER), ((264, 136), (72, 136)), ab),
     "cluster_roles": Case(partial(in_cluster, "n", 4, ROLES), ((70, 136), (264, 136)), ab),
     "steps_block_y": Case(partial(steps_shared, P.block_y), AB, ab),
     "rows_block_y": Case(partial(groups_of_rows, P.block_y, 128), ((200, 136), (72, 136)), ab),

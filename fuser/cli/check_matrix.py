@@ -115,7 +115,25 @@ def families() -> tuple[Family, ...]:
             label = f"{name}, bulk and {second.name}"
             found.append(Family(label, both, LOAD.bulk, form, 3, False, tensors=2))
         found.append(_rows(f"{name}, inside a loop over rows", LOAD.bulk, form, MOST_STAGES))
-    return (*found, *_specialized(), *_stores(), *_products())
+    return (*found, *_specialized(), *_stores(), *_products(), *_clusters())
+
+
+def _clusters() -> Iterator[Family]:
+    """Clusters of two blocks, one of which loads a tile for both.
+
+    Blocks are of one warp: arrivals of two warps from two blocks are too many states.
+    """
+    build = partial(pipelines.ring_multicast, threads=32)
+    forms: tuple[CircularBufferType, ...] = (*FORMS, SPECIAL)
+    for form in forms:
+        name, most = "warp-specialised", 2
+        if isinstance(form, Pipelined):
+            name = f"pipelined, {form.sync}, war {form.war}"
+            most = 3 if form.sync == "parity" else 2
+        yield Family(
+            f"multicast to two blocks, {name}", build, LOAD.tma, form, most, form is not SPECIAL,
+            shapes=((2, 512), (512,)), harmless=harmless.of_clusters(form),
+        )  # fmt: skip
 
 
 def _stores() -> Iterator[Family]:

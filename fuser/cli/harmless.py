@@ -71,6 +71,18 @@ OF_SINGLE_TURNS = (
 """Two groups whose turns are one trip long, on two stages or more."""
 
 
+SERVED = "the waits of each block for all that is copied to it: nothing else comes from its peers"
+GONE = "ClusterSync(nobody waits on the barriers of b_cache any more)"
+
+
+def of_clusters(form: CircularBufferType) -> tuple[Harmless, ...]:
+    """Return the list of a ring that the blocks of a cluster share."""
+    if not isinstance(form, Pipelined) or form.war == "mbarrier":
+        return ()
+    kinds = "cluster barrier dropped", "barrier of a block alone"
+    return tuple(Harmless(kind, GONE, SERVED) for kind in kinds)
+
+
 TOGETHER = "the wait for products, which all lanes of a warp wait for together"
 BEHIND = "the end of the loop: trips are over, and nobody fills the stage that is given back last"
 CONSUMER = "of the consumer of a_cache"

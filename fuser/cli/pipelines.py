@@ -119,6 +119,36 @@ def ring_rows(
     return fd
 
 
+def ring_multicast(
+    load: LoadStoreOpType,
+    stages: int,
+    prefetch: int | None,
+    type: CircularBufferType,
+    tile: int = 256,
+    threads: int = 64,
+    blocks: int = 2,
+) -> FusionDefinition:
+    """``y = x + b`` of rows over the `blocks` of clusters, which share every tile of `b`."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True])
+        b = fd.define_tensor(shape=[-1], contiguity=[True])
+        y = x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1])
+        fd.add_output(y)
+    cache = _cached(b, load)
+    y.split(0, blocks)  # cluster, block of it, column
+    y.split(2, tile)
+    fd.sched.transform_like(y, [cache])
+    y.split(3, threads)
+    y.axis(4).parallelize(ParallelType.block_x)
+    for t in (y, cache):
+        t.axis(0).parallelize(ParallelType.grid_x)
+        t.axis(1).parallelize(ParallelType.cluster_x)
+    cache.axis(3).parallelize(ParallelType.tma)
+    cache.inline_at(y, 3)
+    cache.circular_buffer(stages, prefetch, type)
+    return fd
+
+
 def ring_sum(
     load: LoadStoreOpType,
     stages: int,

@@ -2,6 +2,10 @@
 
 A box whose coordinates do not depend on a cluster axis is the same in all blocks along that axis.
 The first of them loads it and multicasts it to all; every block announces the bytes to itself.
+
+A stage is filled again when the readers of all blocks are done with it: they arrive on the mbarrier
+of every block, or all threads of the cluster meet at the end of a trip. Loops of trips lie in no
+condition on the block, and count the same in each, so that all blocks come by.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ from fuser.kir.core import Stmt
 from fuser.kir.stmts import For, If, MbarrierArriveRemote, SyncWarp
 from fuser.nest.nodes import LoopNest
 from fuser.passes.launch import CLUSTER, GRID, LaunchExtents
-from fuser.schedule.circular import CircularBufferType, Pipelined
 from fuser.schedule.kinds import ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
@@ -138,22 +141,6 @@ def _mask(
     ranges = ([at.get(k, 0)] if k not in along else range(extents[k]) for k in (z, y, x))
     ranks = ((k * extents[y] + j) * extents[x] + i for k, j, i in product(*ranges))
     return Const(sum(1 << rank for rank in ranks))
-
-
-def check_speaks_for_peers(name: str, kind: CircularBufferType) -> None:
-    """Raise `ScheduleError` where a ring that others fill is handed on inside a block only."""
-    if not isinstance(kind, Pipelined):
-        return
-    if kind.war == "barrier":
-        raise ScheduleError(
-            f'{name}: its boxes are multicast in a cluster, and war="barrier" waits for the '
-            'readers of one block only; needed war="mbarrier", on which those of all blocks arrive'
-        )
-    if kind.sync == "token":
-        raise ScheduleError(
-            f'{name}: its boxes are multicast in a cluster, and sync="token" waits for a phase in '
-            'which the threads of one block arrive; needed sync="parity"'
-        )
 
 
 def release_to_all(

@@ -69,7 +69,7 @@ from fuser.nest.nodes import (
 from fuser.passes.box_bytes import expected_bytes
 from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
-from fuser.passes.cluster import check_speaks_for_peers, cluster_extents, release_to_all
+from fuser.passes.cluster import cluster_extents, release_to_all
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.producers import by_writers
@@ -224,7 +224,7 @@ class RingLowering:
         return prod(extents) if any(p.multicast is not None for p in plans) else 1
 
     def meet(self, why: str) -> Stmt:
-        """Return the barrier of all that arrive at this ring's barriers."""
+        """Return the barrier of all that arrive at this ring's barriers, or write its stages."""
         return ClusterSync(why) if self.peers > 1 else SyncThreads(why)
 
     def writers(self) -> int:
@@ -266,9 +266,6 @@ class RingLowering:
         state, arrivals = self.state, self.arrivals_of
         state.rings.append(self.outline())
         state.barriers += [BarrierArray(n, k) for k, names in self.barriers for n in names]
-        directive = state.nest.schedule.tensors[self.ring.name].circular
-        if directive is not None and self.peers > 1:
-            check_speaks_for_peers(self.ring.name, directive.type)
         loops = self.each_barrier(
             "pre-prologue", lambda name, s: MbarrierInit(name, s, Const(arrivals(name)))
         )
@@ -324,7 +321,7 @@ class RingLowering:
     def acquire(self, verb: Acquire, scope: Scope) -> tuple[Stmt, ...]:
         """Wait until the readers of the stage's previous trip are done."""
         if not self.has_empty:
-            return ()  # the barrier of the block at the end of the trip before said so
+            return ()  # the barrier at the end of the trip before said so
         wait = MbarrierWait(
             self.empty, self.stage(verb, scope), self.other_parity(verb, scope),
             "the stage is free", "cluster" if self.peers > 1 else "",
@@ -371,7 +368,7 @@ class RingLowering:
             return (SyncWarp(why), *self.by_readers(arrive))
         why = f"every thread has read its stage of {self.ring.name}"
         if scope.team is None:
-            return (SyncThreads(why),)
+            return (self.meet(why),)
         return (NamedBarrier(scope.team.barrier, scope.team.threads, why),)
 
     def by_readers(self, arrive: MbarrierArrive) -> tuple[Stmt, ...]:

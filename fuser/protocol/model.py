@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fuser.core.expr import Const, Expr, Var
 from fuser.kir.core import Kernel, walk_stmts
-from fuser.kir.stmts import Roles, SyncThreads
+from fuser.kir.stmts import ClusterSync, Roles, SyncThreads
 from fuser.protocol.clusters import placed
 from fuser.protocol.compile import Compiler
 from fuser.protocol.counts import UNUSED, Counting
@@ -223,7 +223,8 @@ def meets_each_time(analysis: Analysis) -> bool:
     at least 1, and 0 is explored on its own.
     """
     outer = [s for s in walk_stmts(analysis.kernel.body) if id(s) in analysis.trip_loops]
-    return any(isinstance(s, SyncThreads) for loop in outer for s in walk_stmts(loop.bodies()[0]))
+    inside = (s for loop in outer for s in walk_stmts(loop.bodies()[0]))
+    return any(isinstance(s, SyncThreads | ClusterSync) for s in inside)
 
 
 def model_of(

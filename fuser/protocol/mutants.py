@@ -40,6 +40,7 @@ from fuser.kir.stmts import (
     WgmmaWait,
 )
 from fuser.kir.team_box import TeamBox
+from fuser.protocol.cluster_mutants import share
 from fuser.protocol.rings import ENGINE_STORES, Ring, find_rings, places, reads, stored
 
 Body: TypeAlias = tuple[Stmt, ...]
@@ -129,7 +130,9 @@ class _Maker:
             self.restage,
             self.move_wait,
             self.move_group_wait,
+            self.move_meeting,
             self.uncarry,
+            share,
         )
 
     def is_empty(self, barrier: str) -> bool:
@@ -162,6 +165,9 @@ class _Maker:
                 yield f"{what} dropped", without
             case CpAsyncArrive() | MbarrierArriveToken():
                 yield "arrive dropped", without
+                if isinstance(stmt, MbarrierArriveToken) and stmt.expect_tx is not None:
+                    unsaid = replace(stmt, expect_tx=None)
+                    yield "expect dropped", (*body[:at], unsaid, *body[at + 1 :])
             case MbarrierArriveExpectTx():
                 yield "arrive dropped", without
                 plain = MbarrierArrive(stmt.barrier, stmt.index)
@@ -170,9 +176,6 @@ class _Maker:
                 yield "fence dropped", without
             case SyncThreads() | NamedBarrier() if self.guards_ring(stmt) and not _met(body, at):
                 yield "barrier dropped", without
-            case ClusterSync(why):
-                yield "cluster barrier dropped", without
-                yield "barrier of a block alone", (*body[:at], SyncThreads(why), *body[at + 1 :])
             case SyncWarp() if at + 1 < len(body) and _arrives(body[at + 1]):
                 yield "convergence dropped", without
             case _:
@@ -306,6 +309,16 @@ class _Maker:
         if any(isinstance(p.stmt, RELEASES) for p in places((behind,))):
             moved = (*body[:at], behind, stmt, *rest)
             yield "product wait moved behind the release", moved
+
+    def move_meeting(self, body: Body, at: int) -> Iterator[tuple[str, Body]]:
+        """Have the blocks of a cluster meet before the last use of a stage in a trip."""
+        stmt = body[at]
+        if not isinstance(stmt, ClusterSync) or at + 1 < len(body):
+            return
+        used = [i for i in range(at) if any(self.uses(p.stmt) for p in places((body[i],)))]
+        if used:
+            moved = (*body[: used[-1]], stmt, *body[used[-1] : at])
+            yield "cluster barrier moved before the use", moved
 
     def uses(self, stmt: Stmt) -> bool:
         """Whether a statement reads or fills a stage."""

@@ -75,7 +75,7 @@ def _load(
     exists: NDArray[np.bool_] | None = None,
 ) -> None:
     """Issue copies: a row of `target` and `source` for each block that `reach` acts on."""
-    barriers, cells = mbarrier.claim(m, agent, *barrier, reach)
+    barriers, cells = mbarrier.claim(m, agent, *barrier, reach, by_copy=True)
     if m.order is not None and m.monitor is not None:
         for row, cell in enumerate(map(int, cells.each)):
             if not m.order.cells[barriers.name, cell].fenced:

@@ -65,9 +65,15 @@ def _cells_of(m: Machine, agent: Agent, barriers: Mbarriers, index: Any, reach: 
 
 
 def claim(
-    m: Machine, agent: Agent, name: str, index: Any, reach: Reach | None = None
+    m: Machine,
+    agent: Agent,
+    name: str,
+    index: Any,
+    reach: Reach | None = None,
+    *,
+    by_copy: bool = False,
 ) -> tuple[Mbarriers, Cells]:
-    """Return the live cells that the active lanes use."""
+    """Return the live cells that the active lanes use, or copies that they issue."""
     barriers, cells = _cells(m, agent, name, index, reach)
     if np.count_nonzero(barriers.expected[cells.unique]) < cells.unique.size:
         dead = barriers.expected[cells.each] == 0
@@ -75,7 +81,8 @@ def claim(
     if m.order is not None:
         for cell in cells:
             what = partial(_user, m, agent, barriers, cell)
-            m.order.use(agent, (name, cell), what)
+            lands = int(barriers.phase[cell]) + 1 if by_copy else 0
+            m.order.use(agent, (name, cell), what, lands)
     return barriers, cells
 
 

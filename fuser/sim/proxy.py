@@ -47,7 +47,8 @@ class Cell:
     fenced
         Whether the copy engine sees it.
     uses
-        By agent, the time of its last use.
+        By agent, the time of its last use; and when its last copy lands, by its own entry: copies
+        use it when they land, not when they are issued.
     """
 
     arrived: Clock
@@ -175,15 +176,26 @@ class AsyncOrder:
         clocks = (self.zero(), self.zero(), self.zero(), self.zero())
         self.cells[key] = Cell(*clocks, me, int(self.rows[me, me]))
 
-    def use(self, agent: Agent, key: Key, what: Callable[[], str]) -> None:
-        """Require that the barrier's init is ordered before; `what()` begins the error text."""
+    def use(self, agent: Agent, key: Key, what: Callable[[], str], lands: int = 0) -> None:
+        """Require that the barrier's init is ordered before.
+
+        Parameters
+        ----------
+        what
+            Begins the error text.
+        lands
+            Of a copy, the phase that it completes in; 0: the agent itself uses the barrier.
+        """
         me, cell = self.rank[agent.name], self.cells[key]
         if cell.made > self.rows[me, cell.maker]:
             raise ProtocolError(
                 f"{what()} is used by {agent.name} without order after its init; a barrier of the "
                 f"block, or of the cluster, between them is missing"
             )
-        cell.uses[me] = int(self.rows[me, me])
+        if lands:
+            cell.uses[self.rank[key]] = lands
+        else:
+            cell.uses[me] = int(self.rows[me, me])
 
     def unmake(self, agent: Agent, key: Key, what: str) -> None:
         """Require that every use by others is ordered before the invalidation."""
@@ -191,8 +203,9 @@ class AsyncOrder:
         for user, time in self.cells[key].uses.items():
             if time > self.rows[me, user]:
                 name = next(n for n, rank in self.rank.items() if rank == user)
+                by = name if isinstance(name, str) else "a copy"
                 raise ProtocolError(
-                    f"{what} is invalidated without order after its last use by {name}; a barrier "
+                    f"{what} is invalidated without order after its last use by {by}; a barrier "
                     f"of the block, or of the cluster, between them is missing"
                 )
         del self.cells[key]

@@ -400,6 +400,8 @@ class RaceMonitor:
             size = self.machine.barriers[name].size
             home = [i for i, a in enumerate(self.agents) if int(a.slot[0]) == number // size]
             for user, time in cell.uses.items():
+                if user >= len(self.agents):
+                    continue  # copies: somebody has waited for them
                 if user not in home and time > self.order.rows[home, user].max():
                     raise ProtocolError(
                         f"kernel {self.machine.kernel}: {self.agents[home[0]].name} and the rest "

@@ -21,6 +21,9 @@ CELLS = {
     "mixed_loads_by_token": Cell(
         "pointwise", (L.tma, L.cp_async), stages=2, prefetch=1, type="token-barrier"
     ),
+    "multicast_by_token": Cell(
+        "multicast", (L.tma, L.tma), stages=2, prefetch=1, type="token-barrier", cluster=2
+    ),
     "specialised_with_registers": Cell(
         "single_dim", (L.bulk,), stages=4, prefetch=3, type="ws-regs", tile=1024
     ),

@@ -48,6 +48,25 @@ def test_rings(kind, blocks):
     assert count(r"SYNCS\.ARRIVE\.TRANS64\.RED", sass) >= 1, "remote arrive"
 
 
+@pytest.mark.parametrize("kind", ["token-mbarrier", "parity-barrier", "token-barrier"])
+def test_rings_of_tokens_and_of_barriers(kind):
+    """One multicast for both blocks; a barrier of the cluster a trip instead of remote arrivals."""
+    cell = Cell("multicast", (L.tma, L.tma), type=kind, cluster=2)
+    fd = definition(cell)
+    (kernel,) = program_of(fd, bind(fd, cell.inputs(), True), True).kernels
+    source = emit(kernel)
+    cubin = compile_cubin(source, kernel.name, "sm_90a", on_spill="raise")
+    assert cubin.log.warnings == ()
+    sass = disassemble(cubin.image)
+    meets = kind.endswith("barrier") and not kind.endswith("mbarrier")
+    assert count(r"UTMALDG\.1D\.MULTICAST", sass) >= 1
+    assert count(r"UCGABAR_ARV", sass) == count(r"UCGABAR_WAIT", sass) == 2 + meets
+    assert (count(r"SYNCS\.ARRIVE\.TRANS64\.RED", sass) >= 1) != meets, "remote arrive"
+    assert count(r"BAR\.SYNC", sass) == 0, "no barrier of a block alone"
+    waits = count(r"mbarrier\.try_wait\.parity", ptx_of(source, kernel.name, "sm_90a"))
+    assert (waits == 0) == (kind == "token-barrier")
+
+
 @pytest.mark.parametrize("rank", range(1, 6))
 def test_multicast_of_every_rank(rank):
     """The prelude's functions for boxes of 1 to 5 dimensions."""

@@ -21,11 +21,11 @@ pytestmark = [
 ]
 
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
-CLUSTERS = tuple(matrix.clusters())
-"""Choices go round in cycles of 3 to 6: every seventh meets all."""
+CLUSTERS, BESIDE = tuple(matrix.clusters()), tuple(matrix.beside_multicast())
+"""Choices go round in cycles of 2 to 6: every 17th, and every fifth of three loads, differ."""
 FEW = (
     *matrix.covering(), *matrix.every_distance(), *matrix.seed_sizes(),
-    *matrix.with_registers()[::3], *CLUSTERS[::7],
+    *matrix.with_registers()[::3], *CLUSTERS[::17], *BESIDE[::5],
 )  # fmt: skip
 CELLS = matrix.whole() if ALL else FEW
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from rings.cells import Cell, definition
-from rings.families import L
+from rings.choices import staged
+from rings.families import L, P
 
+from fuser import FusionDefinition, Pipelined
 from fuser.api.execute import bind, program_of
+from fuser.cli.check_matrix import families, judge
 from fuser.kir.core import Kernel
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
@@ -17,7 +21,16 @@ from fuser.protocol.verdict import WALKS, check
 pytestmark = pytest.mark.protocol
 
 TYPES = ("parity-mbarrier", "ws")
-OF_CLUSTERS = {"cluster barrier dropped", "barrier of a block alone", "release dropped"}
+"""Readers of all blocks arrive on each block's barriers."""
+MEETING = "parity-barrier"
+"""All threads of the cluster meet at the end of a trip."""
+TOKENS = ("token-mbarrier", "token-barrier")
+"""More states: every thread arrives."""
+OF_CLUSTERS = {
+    "cluster barrier dropped", "barrier of a block alone", "multicast dropped",
+    "multicast by every block",
+}  # fmt: skip
+GONE = "nobody waits on the barriers of x_cache any more"
 
 
 def kernel_of(kind: str, stages: int, blocks: int = 2) -> Kernel:
@@ -30,14 +43,45 @@ def kernel_of(kind: str, stages: int, blocks: int = 2) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_one_stage_is_proved_for_every_number_of_trips(kind):
-    verdict = check(kernel_of(kind, 1))
+def rows_of(kind: str, stages: int) -> Kernel:
+    """Return a kernel of blocks that share the rows of a matrix, one after the other."""
+    sync, war = kind.split("-")
+    with FusionDefinition() as fd:
+        x, b = (fd.define_tensor(shape=[-1] * n, contiguity=[True] * n) for n in (3, 2))
+        y = x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1, 2])
+        fd.add_output(y)
+    cache = staged(b, L.tma)
+    y.split(0, 2)  # cluster, block of it, row, column
+    y.split(3, 256)
+    fd.sched.transform_like(y, [cache])
+    y.split(4, 32)
+    y.axis(5).parallelize(P.block_x)
+    for t in (y, cache):
+        t.axis(0).parallelize(P.grid_x)
+        t.axis(1).parallelize(P.cluster_x)
+    cache.axis(4).parallelize(P.tma)
+    cache.inline_at(y, 4)
+    cache.circular_buffer(stages, None, Pipelined(sync, war))  # type: ignore[arg-type]
+    inputs = [np.zeros((2, 3, 512), "f4"), np.zeros((3, 512), "f4")]
+    (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages"), [*((k, 1) for k in (*TYPES, *TOKENS)), (MEETING, 1), (MEETING, 3)]
+)
+def test_few_stages_are_proved_for_every_number_of_trips(kind, stages):
+    verdict = check(kernel_of(kind, stages))
     assert (verdict.reach, verdict.note) == ("proved", "")
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize(("stages", "trips"), [(2, 0), (2, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("kind", "stages", "trips"),
+    [
+        *((k, *few) for k in (*TYPES, MEETING) for few in ((2, 0), (2, 1), (2, 2), (3, 2))),
+        *((k, *few) for k in TOKENS for few in ((2, 0), (2, 1))),
+    ],
+)
 def test_few_trips_of_several_stages_are_explored(kind, stages, trips):
     analysis = analyse(kernel_of(kind, stages))
     assert analysis is not None
@@ -61,10 +105,56 @@ def test_larger_clusters_are_sampled(kind):
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_mutant_is_wrong(kind):
     made = mutants(kernel_of(kind, 1))
-    assert {m.kind for m in made} >= OF_CLUSTERS
+    assert {m.kind for m in made} >= {
+        *OF_CLUSTERS, "release dropped", "release to the own block alone", "expect dropped",
+    }  # fmt: skip
     for mutant in made:
         verdict = check(mutant.kernel)
         assert verdict.reach == "wrong", (mutant.kind, mutant.where, verdict.note)
+
+
+def test_every_mutant_of_blocks_that_meet_is_wrong():
+    """But for the last meeting, behind which a block sends nothing to others."""
+    made = mutants(kernel_of(MEETING, 2))
+    assert {m.kind for m in made} >= {
+        *OF_CLUSTERS, "cluster barrier moved before the use", "expect dropped",
+    }  # fmt: skip
+    (last,) = (m for m in made if m.kind == "barrier of a block alone" and GONE in m.where)
+    for mutant in made:
+        verdict = check(mutant.kernel)
+        expected = "proved" if mutant is last else "wrong"
+        assert verdict.reach == expected, (mutant.kind, mutant.where, verdict.note)
+
+
+def test_blocks_that_have_just_met_need_not_meet_again():
+    """Without a prefetch the loop ends with a meeting; to leave the next one out is no mistake."""
+    found = [m for m in mutants(kernel_of(MEETING, 1)) if "cluster" in m.kind]
+    assert found
+    assert not any(GONE in m.where for m in found)
+
+
+@pytest.mark.parametrize("kind", TOKENS)
+def test_mutants_of_tokens(kind):
+    """Blocks of one warp, two stages: the matrix's own."""
+    sync, war = kind.split("-")
+    name = f"multicast to two blocks, pipelined, {sync}, war {war}"
+    (family,) = (f for f in families() if f.name == name)
+    kinds = {m.kind for m in mutants(family.kernel(2, 1))}
+    assert kinds >= {*OF_CLUSTERS, "expect dropped", "arrive dropped"}
+    result = judge((family, 2, 1))
+    assert result.ok
+    assert not result.faults
+    assert result.mutants == result.caught > 25
+
+
+@pytest.mark.parametrize("kind", [MEETING, *TOKENS])
+def test_blocks_meet_anew_in_every_row(kind):
+    """A ring that begins anew in each outer trip: another number of trips in each, and none."""
+    verdict = check(rows_of(kind, 2))
+    assert (verdict.reach, verdict.note) == ("proved", "")
+    kinds = "cluster barrier dropped", "release dropped"
+    dropped = [m for m in mutants(rows_of(kind, 2)) if m.kind in kinds and "(main)" in m.where]
+    assert [check(m.kernel).reach for m in dropped] == ["wrong"]
 
 
 def test_the_story_names_blocks():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,14 +23,17 @@ from fuser.kir.core import BarrierArray, Kernel, Stmt, TensorParam, walk_stmts
 from fuser.kir.scalar import Element, FromIndex
 from fuser.kir.stmts import (
     ClusterSync,
+    For,
     If,
     MbarrierArrive,
     MbarrierArriveExpectTx,
     MbarrierArriveRemote,
+    MbarrierArriveToken,
     MbarrierInit,
     MbarrierInitFence,
     MbarrierInval,
     MbarrierWait,
+    MbarrierWaitToken,
     Store,
     SyncThreads,
     TensorLoad,
@@ -40,7 +44,10 @@ from fuser.passes.rewrite import map_bodies
 pytestmark = pytest.mark.protocol
 
 SEEDS = range(4)
-TYPES = ("parity-mbarrier", "ws")
+TYPES = ("parity-mbarrier", "token-mbarrier", "ws")
+"""Readers of all blocks arrive on each block's barriers."""
+MEETING = ("parity-barrier", "token-barrier")
+"""All threads of the cluster meet at the end of a trip."""
 Body = tuple[Stmt, ...]
 
 
@@ -95,6 +102,19 @@ def unless_leader(s: If) -> Body:
     return s.body if repr(s.cond) == "cx == 0" else (s,)
 
 
+def announced(s: Stmt, more: int, *, leader: bool = False) -> Body:
+    """Return an announcement of other bytes, or one that only the leader makes."""
+    match s:
+        case MbarrierArriveExpectTx(barrier, index, nbytes):
+            new: Stmt = replace(s, tx_bytes=nbytes + more)
+            plain: Stmt = MbarrierArrive(barrier, index)
+        case MbarrierArriveToken(expect_tx=nbytes) if nbytes is not None:
+            new, plain = replace(s, expect_tx=nbytes + more), replace(s, expect_tx=None)
+        case _:
+            return (s,)
+    return (If(equal(RANK, 0), (new,), (plain,)),) if leader else (new,)
+
+
 RANK = Var("cluster_rank")
 MISTAKES: dict[str, tuple[Callable[[Stmt], Body], str]] = {
     "remote arrive dropped": (swap(MbarrierArriveRemote, lambda s: ()), "deadlock"),
@@ -142,35 +162,77 @@ MISTAKES: dict[str, tuple[Callable[[Stmt], Body], str]] = {
         "mask 0x7 in a cluster of 2 blocks",
     ),
     "announces fewer bytes": (
-        swap(MbarrierArriveExpectTx, lambda s: (replace(s, tx_bytes=s.tx_bytes - 1024),)),
-        "fewer bytes|more bytes|race on|before it is written",
+        lambda s: announced(s, -1024), "fewer bytes|more bytes|race on|before it is written",
     ),
     "announces to the leader alone": (
-        swap(
-            MbarrierArriveExpectTx,
-            lambda s: (If(equal(RANK, 0), (s,), (MbarrierArrive(s.barrier, s.index),)),),
-        ),
-        "more bytes|fewer bytes|race on",
+        lambda s: announced(s, 0, leader=True), "more bytes|fewer bytes|race on",
     ),
     "fence dropped": (swap(MbarrierInitFence, lambda s: ()), "MbarrierInitFence"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", TYPES)
+OF_READERS = (
+    "remote arrive dropped", "arrives at its own block only", "counts its own readers only",
+    "counts readers of three", "wait of a block's scope", "acquire dropped",
+    "no cluster barrier at exit", "a block's barrier at exit",
+)  # fmt: skip
+"""Mistakes that need readers' arrivals: what is sent to a block that may have ended."""
+OF_MEETINGS: dict[str, tuple[Callable[[Stmt], Body], str]] = {
+    "no cluster barrier behind a trip": (
+        swap(ClusterSync, lambda s: (), "has read"), "race on|more bytes|phase",
+    ),
+    "a block's barrier behind a trip": (
+        swap(ClusterSync, lambda s: (SyncThreads(s.why),), "has read"), "race on|more bytes|phase",
+    ),
+    "the cluster meets before the reads": (
+        lambda s: met_early(s) if isinstance(s, For) else (s,), "race on",
+    ),
+    "one block does not come by": (
+        swap(
+            ClusterSync, lambda s: (If(equal(RANK, 0), (s,), (SyncThreads(s.why),)),), "has read"
+        ),
+        "deadlock|meets another barrier",
+    ),
+    **{name: mistake for name, mistake in MISTAKES.items() if name not in OF_READERS},
+}  # fmt: skip
+
+
+def met_early(loop: For) -> Body:
+    """Return a loop of trips in which the cluster meets as soon as the stage is full."""
+    *body, last = loop.body
+    waits = (MbarrierWait, MbarrierWaitToken)
+    at = next((i for i, s in enumerate(body) if isinstance(s, waits)), None)
+    if at is None or not isinstance(last, ClusterSync):
+        return (loop,)
+    return (replace(loop, body=(*body[: at + 1], last, *body[at + 1 :])),)
+
+
+@pytest.mark.parametrize("kind", [*TYPES, *MEETING])
 @pytest.mark.parametrize("blocks", [2, 4])
 def test_originals_are_clean(kind, blocks):
     cell = cell_of(kind, blocks)
     run_all(cell, kernel_of(cell))
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    ("kind", "mistake"),
+    [*product(TYPES, MISTAKES), *product(MEETING, OF_MEETINGS)],
+)
 def test_mistakes_are_caught(kind, mistake):
-    edit, text = MISTAKES[mistake]
+    edit, text = (OF_MEETINGS if kind in MEETING else MISTAKES)[mistake]
     cell = cell_of(kind)
     wrong = edited(kernel_of(cell), edit)
     with pytest.raises(ProtocolError, match=text):
         run_all(cell, wrong)
+
+
+@pytest.mark.parametrize("kind", MEETING)
+@pytest.mark.parametrize("trips", ["1", "3S+1"])
+def test_blocks_that_meet_send_nothing_to_one_that_has_ended(kind, trips):
+    """Each waits for what is copied to it: a copy uses its barrier until then, its issuer not."""
+    cell = replace(cell_of(kind), trips=trips)
+    alone = edited(kernel_of(cell), swap(ClusterSync, lambda s: (SyncThreads(s.why),), "any more"))
+    run_all(cell, alone)
 
 
 def test_exit_before_a_peers_arrival():
@@ -294,6 +356,7 @@ def test_chosen_clusters_run_whole():
 
 def test_statements_are_there():
     """The tests above would be empty without these."""
-    for kind in TYPES:
+    for kind in (*TYPES, *MEETING):
         found = {type(s) for s in walk_stmts(kernel_of(cell_of(kind)).body)}
-        assert {ClusterSync, MbarrierArriveRemote} <= found
+        assert ClusterSync in found
+        assert (MbarrierArriveRemote in found) == (kind in TYPES)

@@ -21,7 +21,10 @@ SEEDS = range(24)
 CLEAN_SEEDS = range(12 if ALL else 2)
 EVERY = 1 if ALL else 23
 """Of the mutants that are caught, so many-th are run."""
-SAMPLED = ("stores out of tiles", "stores out of the ring", "ping-pong, rounds of 1 trip")
+SAMPLED = (
+    "stores out of tiles", "stores out of the ring", "ping-pong, rounds of 1 trip",
+    "multicast to two blocks, pipelined",
+)  # fmt: skip
 FAMILIES = [
     family for family in families()
     if ALL or (family.load.name == "tma" and any(name in family.name for name in SAMPLED))

@@ -26,8 +26,9 @@ SOME = (
 )  # fmt: skip
 AMONG = (
     "two_roles", "two_plain_a", "gated", "by_itself_128", "with_sum_one_stage",
-    "sum_of_batch", "cluster_columns", "rows_block_y", "columns_serial", "resident", "beside_96",
-    "twice_out", "through_shared", "further_out", "in_pairs",
+    "sum_of_batch", "cluster_columns", "cluster_token", "cluster_barrier", "rows_block_y",
+    "columns_serial", "resident", "beside_96", "twice_out", "through_shared", "further_out",
+    "in_pairs",
 )  # fmt: skip
 
 

@@ -20,8 +20,6 @@ PRODUCTS = ("product", "product_turned", "product_rounds", "groups_product")
 TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
 TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
 EDGES = ("whole", "cut", "odd")
-SPEAK_FOR_PEERS = ("parity-mbarrier", *ROLES)
-"""Types by which a block learns that the others of its cluster have read a stage."""
 BLOCKS = 3
 WHOLE_CLUSTERS = 4
 """Blocks that fill clusters of 2 and of 4."""
@@ -97,7 +95,6 @@ class Cell:
         return (
             self.prefetch < self.stages
             and (f == "multicast") == (self.cluster > 1)
-            and not (f == "multicast" and self.type not in SPEAK_FOR_PEERS)
             and len(self.loads) == self.of.inputs
             and (self.slots > self.ahead if f == "nested" else not self.slots)
             and not (f == "registers" and (self.type, self.loads) != (TYPES[0], (L.set,)))
@@ -117,7 +114,8 @@ class Cell:
                            "nested")
                      and self.variant is not P.serial)
             and not (self.edge != "whole" and (self.trips == "0" or f == "inner_persistent"))
-            and not (f == "pointwise" and self.edge == "odd"
+            and not (f == "multicast" and self.loads[-1] is not L.tma)  # nothing else is
+            and not (f in ("pointwise", "multicast") and self.edge == "odd"
                      and any(load not in ENGINE for load in self.loads))  # rows of no whole vector
             and not (f == "copy" and roles)  # nothing is bound to threads
             and not (f == "store_alone" and (self.type != TYPES[0]

@@ -203,22 +203,21 @@ def copy(c: Choices) -> FusionDefinition:
 
 
 def multicast(c: Choices) -> FusionDefinition:
-    """``y = 2 x + b`` of rows over the blocks of clusters: `b`, the same for all, is multicast."""
+    """``y = 2 x + b`` of rows over the blocks of clusters: `b`, the same for all, is multicast.
+
+    If it is loaded by boxes; each block loads its own rows of `x`.
+    """
     with FusionDefinition() as fd:
         x, b = tensor(fd, 2, c.dtype), tensor(fd, 1, c.dtype)
         y = fd.ops.add(x * 2.0, fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1]))
         y = fd.ops.cast(y, dtype=c.dtype)
         fd.add_output(y)
     caches = [staged(t, load) for t, load in zip((x, b), c.loads, strict=True)]
-    y.split(0, c.cluster)
-    y.split(2, c.tile)  # cluster, block of it, trip, element of a tile
+    y.split(0, c.cluster)  # cluster, block of it, column
     fd.sched.transform_like(y, caches)
-    y.split(3, c.threads)
-    y.axis(4).parallelize(P.block_x)
-    if c.variant is not P.serial:
-        y.axis(3).parallelize(c.variant)
-    for cache in caches:
-        cache.axis(-1).parallelize(P.tma)
+    shared_out(y, 2, c)
+    for cache, load in zip(caches, c.loads, strict=True):
+        tiled(cache, 2, load, c)
     for t in (y, *caches):
         t.axis(0).parallelize(P.grid_x)
         t.axis(1).parallelize(P.cluster_x)
@@ -425,7 +424,7 @@ FAMILIES = {
     "copy": Family(copy, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0]),
     "multicast": Family(
         multicast, 2, lambda n, m, tile: ((m, n), (n,)), lambda tile: tile,
-        lambda a: a[0] * 2 + a[1], boxes_only=True,
+        lambda a: a[0] * 2 + a[1],
     ),
     "reduction_inner": Family(
         reduction_inner, 1, lambda n, m, tile: ((m, n),), lambda tile: tile, lambda a: a[0].sum(1)

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from functools import cache
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, GROUPED, ROLES, SPEAK_FOR_PEERS, TRIPS, TYPES, Cell
+from rings.cells import EDGES, GROUPED, ROLES, TRIPS, TYPES, Cell
 from rings.families import FAMILIES
 
 P, L = ParallelType, LoadStoreOpType
@@ -59,8 +59,8 @@ MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 def whole() -> tuple[Cell, ...]:
     """Return every cell: blocks that each cross some choices completely."""
     blocks = (
-        _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), _nested(),
-        _registers(),
+        _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), beside_multicast(),
+        _nested(), _registers(),
     )  # fmt: skip
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
@@ -145,7 +145,7 @@ def _stores() -> Iterator[Cell]:
                 yield cell
 
 
-def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
+def clusters(types: Sequence[str] = TYPES) -> Iterator[Cell]:
     """Multicast in clusters of 2 and 4, with every S, P, type and trips; the rest in turn."""
     distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES]
     dtypes, edges = itertools.cycle(DTYPES), itertools.cycle(EDGES)
@@ -161,6 +161,23 @@ def clusters(types: Sequence[str] = SPEAK_FOR_PEERS) -> Iterator[Cell]:
                 cell = replace(cell, edge="whole")
             if cell.is_legal():
                 yield cell
+
+
+def beside_multicast() -> Iterator[Cell]:
+    """Every other load beside one that is multicast, with every type; the rest in turn."""
+    dtypes, trips = itertools.cycle(DTYPES), itertools.cycle(TRIPS[1:])
+    blocks, edges = itertools.cycle((2, 4)), itertools.cycle(("cut", "whole", "odd"))
+    distances = ((1, 0), (2, 1), (3, 1), (3, 2))
+    for kind, (stages, prefetch), load in itertools.product(TYPES, distances, KINDS[1:]):
+        cell = replace(
+            MULTICAST, loads=(load, L.tma), cluster=next(blocks), stages=stages, prefetch=prefetch,
+            type=kind, trips=next(trips), dtype=next(dtypes), edge=next(edges),
+            tile=512 if kind == "ws-regs" else 256,
+        )  # fmt: skip
+        for other in (cell, replace(cell, edge="whole"), replace(cell, edge="whole", trips="S")):
+            if other.is_legal():
+                yield other
+                break
 
 
 def _nested() -> Iterator[Cell]:

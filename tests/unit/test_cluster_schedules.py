@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,15 @@ from fuser.codegen.emit import emit
 from fuser.core.errors import ScheduleError, VerifyError
 from fuser.core.expr import ONE, Const, Expr, Var, evaluate
 from fuser.kir.core import Kernel, walk_stmts
-from fuser.kir.stmts import ClusterSync, MbarrierArriveRemote, MbarrierInit, TensorLoad
+from fuser.kir.stmts import (
+    ClusterSync,
+    For,
+    MbarrierArriveRemote,
+    MbarrierArriveToken,
+    MbarrierInit,
+    SyncThreads,
+    TensorLoad,
+)
 from fuser.protocol.rings import places
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
 
@@ -210,26 +219,48 @@ def test_trips_may_be_outside_of_the_blocks():
     assert "tensor_load_multicast(b_cache" in emit(kernel_of(fd, *inputs))
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- every type ----------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        (Pipelined(war="barrier"), 'war="barrier" waits for the readers of one block only'),
-        (Pipelined(sync="token"), 'sync="token" waits for a phase in which the threads of one'),
-    ],
+TYPES = (
+    *(Pipelined(s, w) for s in ("parity", "token") for w in ("mbarrier", "barrier")),
+    WarpSpecialized(),
 )
-def test_what_cannot_speak_for_other_blocks(kind: CircularBufferType, text: str):
-    fd = multicast(Choices((L.tma, L.tma), cluster=2, type=kind))
-    text = f"x_cache: its boxes are multicast in a cluster, and {text}"
-    refused(text, fd.manual_execute, [*rows()], here=False)
 
 
-def test_the_others_can():
-    for kind in (Pipelined(), WarpSpecialized()):
-        fd = multicast(Choices((L.tma, L.tma), cluster=2, type=kind))
-        fd.manual_execute([*rows()], backend="interpret")
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.words)
+def test_how_blocks_learn_that_a_stage_is_free(kind: CircularBufferType):
+    """By arrivals from all blocks, or where all of them meet at the end of every trip."""
+    kernel = kernel_of(multicast(replace(TWO, type=kind)), *rows())
+    meets = isinstance(kind, Pipelined) and kind.war == "barrier"
+    found = [s for s in walk_stmts(kernel.body) if isinstance(s, ClusterSync)]
+    assert len(found) == 2 + meets
+    assert not any(isinstance(s, SyncThreads) for s in walk_stmts(kernel.body))
+    remote = [s for s in walk_stmts(kernel.body) if isinstance(s, MbarrierArriveRemote)]
+    assert bool(remote) != meets
+    if meets:
+        loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.label == "main"]
+        assert [loop.body[-1] for loop in loops] == [
+            ClusterSync("every thread has read its stage of x_cache")
+        ]
+        assert not any("empty" in barrier.name for barrier in kernel.barriers)
+
+
+@pytest.mark.parametrize("kind", [Pipelined("token", w) for w in ("mbarrier", "barrier")])
+def test_each_block_announces_to_itself_what_is_copied_to_it(kind: CircularBufferType):
+    """With tokens all threads of a block arrive; one says the bytes of both boxes."""
+    kernel = kernel_of(multicast(replace(TWO, type=kind)), *rows())
+    (full,) = [s for s in walk_stmts(kernel.body) if isinstance(s, MbarrierInit)
+               and "full" in s.barrier]  # fmt: skip
+    assert full.count == Const(64)
+    arrivals = [p for p in places(kernel.body) if isinstance(p.stmt, MbarrierArriveToken)]
+    said = [p.expr(p.stmt.expect_tx) for p in arrivals if p.stmt.expect_tx is not None]
+    assert len(arrivals) == 2 * len(said) == 4  # prologue and main loop; the elected thread, others
+    for e in said:
+        assert [int(evaluate(e, {"bx": bx, "cx": cx, "x_size0": 5})) for bx, cx in
+                ((0, 0), (0, 1), (2, 0), (2, 1))] == [2048, 2048, 2048, 1024]  # fmt: skip
+
+
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.fixture
