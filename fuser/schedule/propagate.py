@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fuser.core.errors import ScheduleError
 from fuser.core.expr import TRUE, Expr
 from fuser.core.simplify import Facts, prove_equal, simplify
 from fuser.fusion.attrs import PadAttrs, ReduceAttrs, SliceAttrs, UnfoldAttrs
@@ -61,6 +62,11 @@ def transform_like(
     ----------
     bound
         Also bind the axes as those of `ref` are.
+
+    Raises
+    ------
+    ScheduleError
+        The loops of a target that would be replaced have an unroll directive.
     """
     source = hand.peek(ref)
     known = root_coordinates(hand, ref)
@@ -69,10 +75,20 @@ def transform_like(
             continue
         like = _like(hand, source, ref, name, known, axes, bound)
         if like is not None:
+            _check_undirected(hand, name)
             hand.entry(name)
             ts = hand.tensors[name]
             ts.domain, ts.coords, ts.root_of, ts.whole = like
             ts.allocation = None
+
+
+def _check_undirected(hand: HandSchedule, name: str) -> None:
+    for j, axis in enumerate(hand.peek(name).domain.loop):
+        if axis.directives:
+            raise ScheduleError(
+                f"axis {j} of {name} has the directive {axis.directives}, and its loops would be "
+                "replaced; transform axes before giving them directives"
+            )
 
 
 def _like(

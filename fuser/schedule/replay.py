@@ -28,7 +28,7 @@ def replay(
         Root dimension of `source` -> root dimension of the result, of the same extent. Transforms
         of other dimensions are left out; other root dimensions become the innermost loops.
     bound
-        Also copy parallel types and unroll directives; a reduction is not left to a cluster.
+        Also copy parallel types and directives; a reduction is not left to a cluster.
     axes
         Replay only what the first `axes` loop axes need.
     """
@@ -49,7 +49,9 @@ def replay(
 def _directed(axis: IterDomain, like: IterDomain, bound: bool) -> IterDomain:
     taken = bound and keeps_results(axis, like.parallel)
     parallel = like.parallel if taken else ParallelType.serial
-    return replace(axis, parallel=parallel, unroll=like.unroll if bound else axis.unroll)
+    if not bound:
+        return replace(axis, parallel=parallel)
+    return replace(axis, parallel=parallel, unroll=like.unroll, outlined=like.outlined)
 
 
 def _needed(source: LoopDomain, axes: int) -> tuple[Transform, ...]:
