@@ -109,3 +109,30 @@ def numbers(rng: np.random.Generator, *shape: int, dtype: DataType = DataType.Fl
     x: np.ndarray = memory[first : first + count].reshape(shape)
     x[...] = rng.integers(-9, 10, shape)
     return x
+
+
+def vectors(
+    rank: int = 1,
+    each: int = 1,
+    kind: CircularBufferType | None = KINDS[0],
+    dtype: DataType = DataType.Float,
+    **layout: object,
+) -> FusionDefinition:
+    """Return ``y = 2 x``: `each` vectors of 16 bytes a thread are copied by ``cp.async`` a trip."""
+    fd, x, y = doubled(rank, dtype, **layout)
+    cache, width, last = staged(x, L.cp_async), 16 // dtype.nbytes, rank - 1
+    for t in (y, cache):
+        t.split(last, THREADS * width * each)
+    y.split(rank, THREADS)
+    y.axis(rank + 1).parallelize(P.block_x)
+    cache.split(rank, THREADS * width)
+    cache.split(rank + 1, width)
+    cache.axis(rank + 1).parallelize(P.block_x)
+    cache.axis(rank + 2).parallelize(P.vectorize)
+    if rank == 2:
+        for t in (y, cache):
+            t.axis(0).parallelize(P.grid_x)
+    cache.inline_at(y, rank)
+    if kind is not None:
+        cache.circular_buffer(3, type=kind)
+    return fd

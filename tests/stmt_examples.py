@@ -76,6 +76,7 @@ EXAMPLES: tuple[Stmt, ...] = (
     BulkWaitRead(1),
     ClusterSync("the barriers are initialised"),
     CpAsync("tile", _I * 8, "x", _I * 8, 8, BF16, less(_I, Var("n"))),
+    CpAsync("tile", _I * 8, "x", _I * 8, 8, BF16, limit=Var("n") - _I * 8),
     CpAsyncArrive("full", _I),
     CpAsyncCommit(),
     CpAsyncWait(1),

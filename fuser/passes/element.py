@@ -24,6 +24,7 @@ from fuser.passes.guards import guarded
 from fuser.passes.inline import inline_last
 from fuser.passes.launch import BLOCK, CLUSTER, GRID, LastBlock, padded_block
 from fuser.passes.state import Lowering, Scope
+from fuser.passes.zero_fill import filled_copy, is_vector_copy
 from fuser.schedule.kinds import MemoryType, ParallelType
 from fuser.schedule.schedule import TensorSchedule
 
@@ -67,12 +68,26 @@ class ElementLowering:
         guard = self.guard()
         expander = Expander(self.state.nest.graph, self.read, self.state.fresh)
         kept = self.evaluate(guard, expander)
+        if kept and not expander.stmts and is_vector_copy(self.state, kept[0]):
+            return self.filled(kept[0])
         return guarded(guard, inline_last(expander.stmts, kept), self.scope.facts)
+
+    def filled(self, copy: Stmt) -> tuple[Stmt, ...]:
+        """Return a copy that every thread makes, of zeros where there is no element."""
+        facts = self.scope.facts
+        _, inside = self.ts.domain.backward(self.node.loops, facts)
+        at = buffer_index(self.ts, self.node.loops, facts)  # it has a place in any case
+        guard = guard_of(self.own_guard(TRUE), facts)
+        return guarded(guard, (filled_copy(copy, at, guard_of(inside, facts)),), facts)
 
     def guard(self) -> Expr:
         """Return the condition under which the element exists and this thread computes it."""
+        _, inside = self.ts.domain.backward(self.node.loops, self.scope.facts)
+        return guard_of(self.own_guard(inside), self.scope.facts)
+
+    def own_guard(self, inside: Expr) -> Expr:
+        """Return the condition under which this thread computes elements that are `inside`."""
         scope, ts = self.scope, self.ts
-        _, inside = ts.domain.backward(self.node.loops, scope.facts)
         last = self.last_blocks()
         guard = all_of(scope.guard, inside, *(Var(b.flag) for b in last))
         if ts.memory is not MemoryType.local:
@@ -80,7 +95,7 @@ class ElementLowering:
             if ts.memory is MemoryType.shared:
                 chosen |= {*GRID, *CLUSTER}  # every block has its own
             guard = all_of(guard, self.state.elsewhere(chosen))
-        return guard_of(guard, scope.facts)
+        return guard
 
     def evaluate(self, guard: Expr, expander: Expander) -> tuple[Stmt, ...]:
         """Expand the element's value under `guard`; return the statements that keep it."""

@@ -21,7 +21,7 @@ from fuser.core.expr import FALSE, TRUE, BinOp, Const, Expr, all_of, conjuncts, 
 from fuser.core.simplify import Facts, coefficient_of, simplify
 from fuser.core.unroll import Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
-from fuser.kir.stmts import DeclareRegisters, For, If
+from fuser.kir.stmts import CpAsync, DeclareRegisters, For, If
 from fuser.passes.loops import hardware_facts, loop_facts
 from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_bodies
@@ -39,6 +39,23 @@ def holds_for_all(guard: Expr, var: str, first: int, last: int, facts: Facts) ->
         worst = last if slope < 0 else first
         terms.append(simplify(substitute(term, {var: Const(worst)}), facts))
     return all_of(*terms)
+
+
+def _guarded_body(loop: For) -> tuple[Expr, tuple[Stmt, ...]] | None:
+    """Return the condition of a loop's body and what is left without it; None if it has none.
+
+    Copies by ``cp.async`` have no branch, and read less where it does not hold.
+    """
+    match loop.body:
+        case (If(cond, body, ()),):
+            return cond, body
+        case body if all(isinstance(s, CpAsync) for s in body):
+            copies = [s for s in body if isinstance(s, CpAsync)]
+            cond = all_of(*(s.whole for s in copies))
+            whole = tuple(replace(s, guard=TRUE, limit=None) for s in copies)
+            return None if cond == TRUE else (cond, whole)
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +113,18 @@ class _Unswitcher:
     def unswitched(self, loop: For) -> Stmt | None:
         """Return the two versions of an unrolled, guarded loop; None for other loops."""
         indices = loop.indices()
-        if indices is None or len(indices) < 2 or len(loop.body) != 1 or not loop.is_unrolled():
+        if indices is None or len(indices) < 2 or not loop.is_unrolled():
             return None
-        branch = loop.body[0]
-        if not isinstance(branch, If) or branch.orelse:
+        found = _guarded_body(loop)
+        if found is None:
             return None
-        whole = holds_for_all(branch.cond, loop.var, indices[0], indices[-1], self.facts)
+        cond, body = found
+        whole = holds_for_all(cond, loop.var, indices[0], indices[-1], self.facts)
         if whole is None or whole == FALSE or whole in self.excluded:
             return None
         bound = loop.unroll.origin or self.indexes_registers(loop)
         rolled = loop if bound else replace(loop, unroll=Unroll("rolled"))
-        unguarded = replace(loop, body=branch.body)
+        unguarded = replace(loop, body=body)
         return unguarded if whole == TRUE else If(whole, (unguarded,), (rolled,))
 
     def indexes_registers(self, loop: For) -> bool:

@@ -29,7 +29,7 @@ from fuser.core.unroll import Unroll
 from fuser.kir.core import Stmt, walk_stmts
 from fuser.kir.scalar import Element
 from fuser.kir.scalar import Value as Scalar
-from fuser.kir.stmts import CpAsync, DeclareRegisters, For, If, Store, VectorLoad, VectorStore
+from fuser.kir.stmts import DeclareRegisters, For, If, Store, VectorLoad, VectorStore
 from fuser.kir.stmts.memory import Hint
 from fuser.passes.demand import demand_whole, memory_dtype
 from fuser.passes.guards import hoist_guards, split_guard
@@ -37,10 +37,9 @@ from fuser.passes.mentions import memories_of
 from fuser.passes.rewrite import map_stmt
 from fuser.passes.state import Lowering
 from fuser.passes.unswitch import holds_for_all
-from fuser.schedule.kinds import LoadStoreOpType
+from fuser.passes.zero_fill import map_guard, may_be_filled, vector_copies, with_branches
 
 VECTOR_BYTES = 16
-CP_ASYNC_BYTES = 4
 
 
 def vectorize_loop(
@@ -55,7 +54,10 @@ def vectorize_loop(
         raise ScheduleError(f"vectorize: the axis has extent {extent}; a constant is needed")
     if extent == ONE:
         return body
-    merged = hoist_guards(body)
+    copies = _without_branches(var, extent, body, facts, state)
+    if copies is not None:
+        return copies
+    merged = hoist_guards(with_branches(body, state))
     guard: Expr = TRUE
     if len(merged) == 1 and isinstance(merged[0], If) and not merged[0].orelse:
         guard, merged = merged[0].cond, merged[0].body
@@ -74,6 +76,25 @@ def vectorize_loop(
     tail = (For(var, extent, (If(inner, merged),), _tail_unroll(merged, state)),)
     both: tuple[Stmt, ...] = (If(whole, wide, tail),)
     return both if outer == TRUE else (If(outer, both),)
+
+
+def _without_branches(
+    var: str, extent: Const, body: tuple[Stmt, ...], facts: Facts, state: Lowering
+) -> tuple[Stmt, ...] | None:
+    """Return the copies by ``cp.async`` that a loop is; None where it is something else."""
+    merged = hoist_guards(body)
+    guard: Expr = TRUE
+    if len(merged) == 1 and isinstance(merged[0], If) and not merged[0].orelse:
+        guard, merged = merged[0].cond, merged[0].body
+    if len(merged) != 1 or not may_be_filled(state, merged[0]):
+        return None
+    held = facts.with_guard(guard)
+    widener = _Widener(var, extent.value, held, state)
+    copy = map_guard(merged[0], lambda term: _whole_vectors(term, var, extent, facts))
+    copies = vector_copies(copy, var, extent.value, held, widener.width)
+    if copies is None or (state.nest.schedule.exact_vectors and len(copies) > 1):
+        return None
+    return copies if guard == TRUE else (If(guard, copies),)
 
 
 def _whole_vectors(term: Expr, var: str, extent: Const, facts: Facts) -> Expr:
@@ -168,8 +189,6 @@ class _Widener:
         if not (isinstance(value, Element) and value.memory == source and self.after):
             return None
         target = inner[0].memory
-        if any(isinstance(s, VectorStore) and self.by_cp_async(s) for s in self.after):
-            return self.cp_async()
         self.before = [
             s for s in self.before if not (isinstance(s, DeclareRegisters) and s.name == target)
         ]
@@ -177,27 +196,6 @@ class _Widener:
             VectorStore(s.memory, s.index, source, s.src_index, s.width, s.dtype, s.hint)
             for s in self.after
             if isinstance(s, VectorStore)
-        ]
-
-    def by_cp_async(self, store: VectorStore) -> bool:
-        """Whether a store fills a shared tensor by ``cp.async``, which moves 4 bytes or more."""
-        ts = self.state.nest.schedule.tensors.get(store.memory)
-        wide = store.width * store.dtype.nbytes >= CP_ASYNC_BYTES
-        return wide and ts is not None and ts.load is LoadStoreOpType.cp_async
-
-    def cp_async(self) -> list[Stmt]:
-        """Return asynchronous copies in place of the loads and stores of a plain copy."""
-        loads = [s for s in self.before if isinstance(s, VectorLoad)]
-        stores = [s for s in self.after if isinstance(s, VectorStore)]
-        self.before = []
-        if len(loads) != len(stores):
-            raise ScheduleError(
-                f"{stores[0].memory}: loaded by cp_async, and its reads are {len(loads)} accesses "
-                f"and its writes {len(stores)}; both sides must be aligned alike"
-            )
-        return [
-            CpAsync(s.memory, s.index, x.memory, x.index, s.width, s.dtype)
-            for x, s in zip(loads, stores, strict=True)
         ]
 
     def width(self, memory: str, index: Expr, dtype: DataType) -> int | None:

@@ -119,11 +119,11 @@ def _cut_short(analysis: Analysis, states: int, most: int, go_on: GoOn) -> Verdi
     if not any(_is_cut(s) for s in walk_stmts(analysis.kernel.body)) or not analysis.sizes:
         return None
     rings = tuple((ring.name, ring.stages) for ring in analysis.rings.values())
-    tile = max(size.tile for size in analysis.sizes if size.level == analysis.levels - 1)
+    level, tile = max((size.level, size.tile) for size in analysis.sizes)
     cuts = {cut for cut in (LAST_TILE_CUT, tile // 2 + LAST_TILE_CUT, tile // 2) if 0 < cut < tile}
     many = max(ring.stages for ring in analysis.rings.values()) + 1
     for last, cut in product((1, many), sorted(cuts)):
-        trips = (*[1] * (analysis.levels - 1), last)
+        trips = tuple(last if at == level else 1 for at in range(analysis.levels))
         try:
             model = exact_model(analysis, trips, cut)
             outcome = explore(model, most, _beyond(states, go_on))

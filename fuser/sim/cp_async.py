@@ -6,42 +6,76 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fuser.sim import mbarrier
-from fuser.sim.agent import Agent, Wait, any_lane
+from fuser.sim.agent import Agent, Wait
 from fuser.sim.copies import Flight
 from fuser.sim.machine import Machine
-from fuser.sim.memory import gather, lane_columns, scatter
+from fuser.sim.memory import Memory, gather, lane_columns, scatter
 
 Place = tuple[str, Any]
 
 
-def copy(m: Machine, agent: Agent, dst: Place, src: Place, width: int, guard: Any) -> None:
-    """Issue copies of `width` elements per active lane; zeros where `guard` is false."""
+def copy(
+    m: Machine,
+    agent: Agent,
+    dst: Place,
+    src: Place,
+    width: int,
+    guard: Any,
+    limit: Any = None,
+) -> None:
+    """Issue copies of `width` elements per active lane; zeros where there is nothing to read.
+
+    Parameters
+    ----------
+    guard
+        Where it is false, nothing is read.
+    limit
+        Elements that there are from the source on; None: `width` or more.
+    """
     target, source = m.memories[dst[0]], m.memories[src[0]]
-    mask, guarded = agent.mask, agent.narrow(agent.mask, guard)
+    mask = agent.mask
     to = m.locate(agent, target, dst[1], mask, width)
-    start = m.locate(agent, source, src[1], guarded, width) if any_lane(guarded) else 0
+    exists = _existing(agent, guard, width if limit is None else limit, width)
+    where = _sources(m, agent, source, src[1], exists)
     groups = m.groups(agent, "cp.async")
     groups.issued += 1
     if m.monitor is not None:
         actor = ("cp.async", agent.name)
-        read = agent.active() if guarded is None else guarded
-        here = lane_columns(agent.spread(start)[read], width).reshape(-1)
-        m.monitor.copy(agent, source, here, "read", actor, groups.issued)
-        where = lane_columns(agent.spread(to)[agent.active()], width).reshape(-1)
-        m.monitor.copy(agent, target, where, "write", actor, groups.issued)
+        m.monitor.copy(agent, source, where[exists], "read", actor, groups.issued)
+        there = lane_columns(agent.spread(to)[agent.active()], width).reshape(-1)
+        m.monitor.copy(agent, target, there, "write", actor, groups.issued)
 
     def land() -> None:
-        value = gather(source.data, agent.spread(start), width)
-        if guarded is not None:
-            value = np.array(value)
-            value.view(f"u{value.itemsize}")[~guarded] = 0
-        scatter(target.data, agent.spread(to), value, mask, width)
+        value = np.zeros(where.shape, source.dtype.np)
+        value[exists] = gather(source.data, where[exists], 1)
+        scatter(target.data, agent.spread(to), value if width > 1 else value[:, 0], mask, width)
 
     flight = Flight(f"{m.where(agent)} of {agent.name}", land)
     groups.add(flight, agent.active())
     m.launch(flight)
+
+
+def _existing(agent: Agent, guard: Any, limit: Any, width: int) -> NDArray[np.bool_]:
+    """Return which elements are read, shape (lanes, width)."""
+    some = agent.active() & agent.spread(guard).astype(np.bool_)
+    within: NDArray[np.bool_] = np.arange(width) < agent.spread(limit)[:, None]
+    return within & some[:, None]
+
+
+def _sources(
+    m: Machine, agent: Agent, source: Memory, first: Any, exists: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return the element that each column is read from, shape (lanes, width), checked."""
+    width = exists.shape[1]
+    m.locate(agent, source, first, agent.mask, 1)  # a valid address even where nothing is read
+    if width > 1:
+        m.check_alignment(agent, source, first, agent.mask, width)
+    last = agent.spread(first) + np.maximum(exists.sum(1), 1) - 1
+    m.locate(agent, source, last, agent.mask, 1)
+    return lane_columns(agent.spread(first), width)
 
 
 def arrive(m: Machine, agent: Agent, name: str, index: Any) -> None:

@@ -277,7 +277,7 @@ class Machine:
         """Return flat addresses, 0 in lanes outside `mask`."""
         self._check_bounds(agent, memory.name, index, mask, width, memory.numel)
         if width > 1:
-            self._check_alignment(agent, memory, index, mask, width)
+            self.check_alignment(agent, memory, index, mask, width)
         if memory.space == "shared" and self.blocks > 1:
             index = agent.slot * memory.numel + index
         return index if isinstance(index, int) or mask is None else np.where(mask, index, 0)
@@ -307,9 +307,10 @@ class Machine:
             f"{self.thread(agent, lane)}"
         )
 
-    def _check_alignment(
+    def check_alignment(
         self, agent: Agent, memory: Memory, index: Any, mask: Mask, width: int
     ) -> None:
+        """Raise `ProtocolError` unless `width` elements at an index may be moved at once."""
         if width * memory.dtype.nbytes > memory.aligned_bytes:
             raise ProtocolError(
                 f"{self.where(agent)}: moves {width * memory.dtype.nbytes} bytes at once, but "

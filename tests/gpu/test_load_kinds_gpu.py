@@ -1,10 +1,10 @@
-"""Long tiles, and boxes that are cut short, on a GPU."""
+"""Long tiles, boxes that are cut short and copies that end with zeros, on a GPU."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from long_tiles import KINDS, L, matrix, numbers, vector
+from long_tiles import KINDS, L, matrix, numbers, vector, vectors
 
 from fuser import DataType
 
@@ -58,3 +58,22 @@ def test_boxes_that_are_cut_short(kind, rng):
         x = numbers(rng, *shape)
         (y,) = fd.manual_execute([x], backend="cuda")
         np.testing.assert_array_equal(y, 2 * x.astype("f8"))
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS], ids=str)
+@pytest.mark.parametrize("each", [1, 4])
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Int8], ids=lambda d: d.short)
+def test_vectors_end_anywhere(dtype, each, kind, rng):
+    fd = vectors(1, each, kind, dtype)
+    for n in (1, 3, 255, 1024, 5001, 5002, 70_003, (1 << 20) + 5):
+        x = numbers(rng, n, dtype=dtype)
+        (y,) = fd.manual_execute([x], backend="cuda")
+        np.testing.assert_array_equal(y.astype("f8"), 2 * x.astype("f8"))
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS], ids=str)
+def test_rows_with_gaps_end_anywhere(kind, rng):
+    fd, wide = vectors(2, 2, kind, contiguity=[False, True]), numbers(rng, 70, 1040)
+    for columns in (1, 3, 4, 1037, 1038, 1040):
+        (y,) = fd.manual_execute([wide[:, :columns]], backend="cuda")
+        np.testing.assert_array_equal(y, 2 * wide[:, :columns].astype("f8"))

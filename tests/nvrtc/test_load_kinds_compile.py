@@ -1,4 +1,4 @@
-"""Kernels of long tiles and of boxes that are cut short: they compile, with the loops asked for."""
+"""Kernels of long tiles and of loads that are cut short: they compile, with the loops asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from long_tiles import KINDS, L, kernel_of, matrix, numbers, vector
+from long_tiles import KINDS, L, kernel_of, matrix, numbers, vector, vectors
 from machine_code import MachineCode
 from sass_loops import require_marked_loops
 
@@ -22,13 +22,23 @@ FUSIONS: dict[str, tuple[Callable[[], FusionDefinition], tuple[int, ...], str, i
     "overhanging": (lambda: matrix(4, 300), (37, 600), r"UTMALDG\.2D", 4),
     "roles": (lambda: matrix(4, 512, kind=KINDS[2]), (37, 600), r"UTMALDG\.2D", 2),
     "cut": (lambda: vector(512, L.bulk, box=128), (5000,), r"UBLKCP", 2),
+    "zeros": (vectors, (5000,), r"LDGSTS\.E\.BYPASS\.128 \[\S+\], desc\[\w+\]\[\S+\], !?P\d", 2),
+    "parts": (lambda: vectors(1, 4), (5001,), r"LDGSTS\.E\.BYPASS\.128\.ZFILL", 1),
+    "parts by roles": (
+        lambda: vectors(2, 1, KINDS[2], contiguity=[False, True]),
+        (9, 1037),
+        r"LDGSTS\.E\.BYPASS\.128\.ZFILL",
+        1,
+    ),
     "cut rows": (lambda: matrix(4, 256, L.bulk, KINDS[2], box=64), (37, 300), r"UBLKCP", 1),
 }
 
 
 def built(name: str) -> Kernel:
     fusion, shape, _, _ = FUSIONS[name]
-    return kernel_of(fusion(), numbers(np.random.default_rng(1), *shape))
+    rows, columns = (1, *shape)[-2:]
+    x = numbers(np.random.default_rng(1), rows, -(-columns // 4) * 4)[:, :columns]
+    return kernel_of(fusion(), x.reshape(shape))
 
 
 CODE = MachineCode(list(FUSIONS), built)
@@ -39,3 +49,9 @@ def test_loops_and_copies(name: str) -> None:
     _, _, instruction, least = FUSIONS[name]
     require_marked_loops(name, built(name))
     assert len(re.findall(instruction, CODE[name])) >= least
+
+
+@pytest.mark.parametrize("name", ["zeros", "parts", "parts by roles"])
+def test_no_element_takes_a_way_of_its_own(name: str) -> None:
+    """Every load is a copy past the registers; none is made element by element."""
+    assert not re.findall(r"\bLDG\.", CODE[name])
