@@ -5,12 +5,13 @@ By default cells that meet every pair of choices; FUSER_RING_MATRIX=all runs eve
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
 import pytest
 from rings import interpret, matrix
-from rings.cells import Cell
+from rings.cells import GROUPED, Cell
 from rings.families import Choices, L, P, buffered, shared_out, staged, tensor, tiled
 
 from fuser import FusionDefinition
@@ -26,6 +27,7 @@ CLUSTERS, BESIDE = tuple(matrix.clusters()), tuple(matrix.beside_multicast())
 FEW = (
     *matrix.covering(), *matrix.every_distance(), *matrix.seed_sizes(),
     *matrix.with_registers()[::3], *CLUSTERS[::17], *BESIDE[::5],
+    *matrix.of_groups(),
 )  # fmt: skip
 CELLS = matrix.whole() if ALL else FEW
 
@@ -63,7 +65,12 @@ def test_the_subset_meets_what_it_says() -> None:
         (d, e) for d in matrix.DTYPES for e in matrix.EDGES
     }
     loads = {(c.loads, c.dtype) for c in cells}
-    assert loads >= {(a, d) for a in (*matrix.ALONE, *matrix.PAIRS) for d in matrix.DTYPES}
+    every = (*matrix.ALONE, *matrix.PAIRS)
+    assert loads >= {(a, d) for a in every for d in matrix.DTYPES}
+    of_groups = {(c.loads, c.type) for c in matrix.of_groups()}
+    assert of_groups == set(itertools.product(every, GROUPED))
+    assert {c.trips for c in matrix.of_groups()} == set(matrix.TRIPS)
+    assert {c.stages for c in matrix.of_groups()} == set(matrix.STAGES)
 
 
 @pytest.mark.parametrize("load", [L.tma, L.bulk], ids=lambda load: load.name)

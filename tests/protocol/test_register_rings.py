@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from rings.cells import REGISTERS, TYPES, Cell, definition
-from rings.families import ENGINE, L, P, staged, tensor
+from rings.choices import ENGINE, L, P, staged, tensor
 from rings.interpret import exact
 from rings.matrix import DTYPES, KINDS, SLOTS
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from rings import interpret
 from rings.cells import GROUPED, ROLES, TRIPS, TYPES, Cell, build
-from rings.families import (
+from rings.choices import (
     GROUPS,
     Choices,
     L,
     P,
     buffered,
     shared_out,
-    single_dim,
     staged,
     tensor,
     tiled,
 )
+from rings.families import single_dim
 
 from fuser import FusionDefinition, WarpSpecialized
 from fuser.api.execute import bind, program_of

@@ -10,7 +10,8 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, ParallelType
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
-from rings.families import ENGINE, FAMILIES, GROUPS, Choices, Family
+from rings.choices import ENGINE, GROUPS, Choices
+from rings.families import FAMILIES, Family
 
 P, L = ParallelType, LoadStoreOpType
 GROUPED = ("groups", "groups-regs", "pingpong", "pingpong-regs")

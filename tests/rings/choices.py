@@ -23,6 +23,8 @@ SIDE = 16
 """Rows and columns of a matrix product's tile."""
 GROUPS = 2
 """Consumer groups."""
+TURN = 2
+"""Tiles that a group has one after the other."""
 DEPTH = 16
 """Columns of a trip of groups that sum."""
 
@@ -75,6 +77,15 @@ class Choices:
 def tensor(fd: FusionDefinition, rank: int, dtype: DataType) -> Tensor:
     """Define a contiguous tensor of symbolic extents."""
     return fd.define_tensor(shape=[-1] * rank, contiguity=[True] * rank, dtype=dtype)
+
+
+def affine(rank: int, c: Choices) -> tuple[FusionDefinition, Tensor, Tensor]:
+    """Return the definition of ``y = 2 x + 1``, `x` and `y`."""
+    with FusionDefinition() as fd:
+        x = tensor(fd, rank, c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    return fd, x, y
 
 
 def staged(x: Tensor, load: LoadStoreOpType) -> Tensor:

@@ -19,18 +19,19 @@ from rings.choices import (
     DEPTH,
     EACH,
     ENGINE,
-    GROUPS,
     ROWS,
     SIDE,
     Choices,
     L,
     P,
+    affine,
     buffered,
     shared_out,
     staged,
     tensor,
     tiled,
 )
+from rings.groups import groups_map, groups_stream, groups_sum
 from rings.products import (
     COLUMNS,
     depth,
@@ -41,15 +42,6 @@ from rings.products import (
 )
 
 # ---- maps --------------------------------------------------------------------------------------
-
-
-def affine(rank: int, c: Choices) -> tuple[FusionDefinition, Tensor, Tensor]:
-    """Return the definition of ``y = 2 x + 1``, `x` and `y`."""
-    with FusionDefinition() as fd:
-        x = tensor(fd, rank, c.dtype)
-        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
-        fd.add_output(y)
-    return fd, x, y
 
 
 def single_dim(c: Choices) -> FusionDefinition:
@@ -93,42 +85,6 @@ def pointwise(c: Choices) -> FusionDefinition:
         tiled(cache, 1, load, c)
         cache.axis(0).parallelize(P.grid_x)
         buffered(cache, y, 2, c)
-    return fd
-
-
-def groups_map(c: Choices) -> FusionDefinition:
-    """``y = 2 x + 1`` of a vector, a tile a trip, every other one for the same consumer group."""
-    fd, x, y = affine(1, c)
-    cache = staged(x, c.single)
-    for t in (y, cache):
-        t.split(0, c.tile)
-        t.split(0, GROUPS)  # round, group, element of a tile
-        t.axis(1).parallelize(P.block_y)
-    y.split(2, c.threads // GROUPS)
-    y.axis(3).parallelize(P.block_x)
-    cache.axis(2).parallelize(P.tma)
-    buffered(cache, y, 2, c)
-    return fd
-
-
-def groups_sum(c: Choices) -> FusionDefinition:
-    """``s = sum(x, 1)``: a row a thread, a tile of rows a group, columns in trips."""
-    rows = c.threads // GROUPS
-    with FusionDefinition() as fd:
-        x = tensor(fd, 2, c.dtype)
-        s = fd.ops.sum(fd.ops.cast(x, dtype=DataType.Float), [1])
-        fd.add_output(s)
-    cache = staged(x, c.single)
-    for t in (s, cache):
-        t.split(0, rows)
-        t.split(0, GROUPS)
-        t.split(3, DEPTH)
-        t.reorder({3: 2, 2: 3})  # round, group, trip, row, column
-        t.axis(1).parallelize(P.block_y)
-    s.axis(3).parallelize(P.block_x)
-    for axis in (3, 4):
-        cache.axis(axis).parallelize(P.tma)
-    buffered(cache, s, 3, c)
     return fd
 
 
@@ -446,6 +402,14 @@ FAMILIES = {
     "groups_map": Family(
         groups_map, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1,
         slice=2,
+    ),
+    "groups_trips": Family(
+        groups_stream, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1,
+        slice=3,
+    ),
+    "groups_pair": Family(
+        groups_stream, 2, lambda n, m, tile: ((n,),) * 2, lambda tile: tile,
+        lambda a: a[0] * 2 + a[1], slice=3,
     ),
     "groups_sum": Family(
         groups_sum, 1, lambda n, m, tile: ((m, n),), lambda tile: DEPTH,

@@ -60,7 +60,7 @@ def whole() -> tuple[Cell, ...]:
     """Return every cell: blocks that each cross some choices completely."""
     blocks = (
         _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), beside_multicast(),
-        _nested(), _registers(),
+        grouped(), _nested(), _registers(),
     )  # fmt: skip
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
@@ -178,6 +178,30 @@ def beside_multicast() -> Iterator[Cell]:
             if other.is_legal():
                 yield other
                 break
+
+
+def grouped() -> Iterator[Cell]:
+    """Two consumer groups: every load and pair with every type, S and trips; the rest in turn."""
+    dtypes, edges, tiles = (itertools.cycle(c) for c in (DTYPES, EDGES, TILES))
+    for loads, kind, stages in itertools.product((*ALONE, *PAIRS), GROUPED, STAGES):
+        base = Cell(
+            "groups_trips" if len(loads) == 1 else "groups_pair", loads, stages, stages - 1, kind,
+            next(dtypes), tile=next(tiles),
+        )  # fmt: skip
+        for trips in TRIPS:
+            cell = replace(base, trips=trips, edge=next(edges))
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
+
+
+def of_groups() -> tuple[Cell, ...]:
+    """Return one cell for every type of consumer groups and every load and pair; S in turn."""
+    alike: dict[tuple[str, object], list[Cell]] = {}
+    for cell in grouped():
+        alike.setdefault((cell.type, cell.loads), []).append(cell)
+    return tuple(cells[k * 5 % len(cells)] for k, cells in enumerate(alike.values()))
 
 
 def _nested() -> Iterator[Cell]:

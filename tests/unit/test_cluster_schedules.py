@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rings import interpret
 from rings.families import Choices, buffered, multicast, staged, tensor
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, ParallelType
@@ -258,6 +259,35 @@ def test_each_block_announces_to_itself_what_is_copied_to_it(kind: CircularBuffe
     for e in said:
         assert [int(evaluate(e, {"bx": bx, "cx": cx, "x_size0": 5})) for bx, cx in
                 ((0, 0), (0, 1), (2, 0), (2, 1))] == [2048, 2048, 2048, 1024]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.words)
+def test_stores_out_of_a_stage_that_is_multicast(kind: CircularBufferType):
+    """The block that stores is the one that fills it again: it knows when its store has read."""
+    with FusionDefinition() as fd:
+        x, b = tensor(fd, 1, DataType.Float), tensor(fd, 1, DataType.Float)
+        z, y = x * 2.0, fd.ops.set(b)
+        fd.add_output(z)
+        fd.add_output(y)
+    z.split(0, 32)
+    z.split(0, 2)
+    for axis, bound in enumerate((P.grid_x, P.cluster_x, P.block_x)):
+        z.axis(axis).parallelize(bound)
+    cache = staged(b, L.tma)
+    for t in (y, cache):
+        t.split(0, 256)
+        t.axis(1).parallelize(P.tma)
+    through = y.cache_before(L.tma)
+    through.inline_at(y)
+    buffered(cache, through, 1, Choices(stages=3, prefetch=1, type=kind))
+    inputs = [np.arange(200, dtype="f4"), np.arange(2000, dtype="f4")]
+    kernel = kernel_of(fd, *inputs)
+    (load, *_) = [s for s in walk_stmts(kernel.body) if isinstance(s, TensorLoad)]
+    assert load.multicast == Const(3)
+    for seed in range(3):
+        doubled, copied = interpret.run_by_hand(fd, inputs, seed)
+        np.testing.assert_array_equal(doubled, 2 * inputs[0])
+        np.testing.assert_array_equal(copied, inputs[1])
 
 
 # ---- what is refused -----------------------------------------------------------------------------
