@@ -67,7 +67,7 @@ def in_a_function(copies: int) -> FusionDefinition:
     return fd
 
 
-PIPELINED = Pipelined()
+PIPELINED, TOKENS = Pipelined(), Pipelined("token")
 
 
 def ring(
@@ -135,6 +135,10 @@ CASES = (
     Case("mapped", mapped, lambda trips: (37, trips)),
     Case("in_a_function", in_a_function, lambda trips: (3, trips, 3), (3,)),
     Case("ring", lambda n: ring(directed(n, ALL)), columns_of, (3, 4)),
+    Case("ring, tokens", lambda n: ring(directed(n, ALL), kind=TOKENS), columns_of, (2,)),
+    Case(
+        "ring, tokens, rolled", lambda n: ring(directed("rolled", ALL), n, TOKENS), columns_of, (3,)
+    ),
     Case("ring, roles", lambda n: ring(directed(n, 3), kind=WarpSpecialized()), columns_of, (3,)),
 )
 RUNS = [(case, copies) for case in CASES for copies in case.copies]

@@ -92,3 +92,44 @@ def outermost(text: str) -> list[list[str]]:
             if not any(cycle.header in o.body for o in cycles if o is not cycle):
                 found.append([i.opcode for i in code.instructions if i.address in cycle.body])
     return found
+
+
+INDEXED = (
+    (re.compile(r"keep_token\((\w+), ([^,]+), ([^;]+)\);"), r"\1[\2] = \3;"),
+    (re.compile(r"token_of\((\w+), ([^)]+)\)"), r"\1[\2]"),
+)
+
+
+@pytest.mark.parametrize("war", ["mbarrier", "barrier"])
+@pytest.mark.parametrize(("trips", "stages"), [("rolled", 2), ("rolled", 5), (2, 3), (3, 3)])
+def test_tokens_are_in_registers(trips, stages, war):
+    """Whether the stage is known in the code or not, a token has no address."""
+    made = kernel(ring(directed(trips, ALL), stages, Pipelined("token", war)), 2, 2560)
+    report, marks, _ = compiled(made)
+    assert (report.local_loads, report.local_stores) == (0, 0)
+    assert marks == report.rolled_loops + report.spin_loops
+
+
+def test_tokens_with_an_index_would_be_in_local_memory():
+    """The control: the same kernel with elements that the stage chooses."""
+    made = kernel(ring(directed("rolled", ALL), 3, Pipelined("token")), 2, 2560)
+    source = emit(made)
+    start = source.index("__global__")
+    text = source[start:]
+    for pattern, indexed in INDEXED:
+        text, times = pattern.subn(indexed, text)
+        assert times
+    cubin = CUBINS.get(source[:start] + text, made.name, "sm_90a", on_spill="ignore")
+    report = read_sass(disassemble(cubin.image))
+    assert report.local_loads > 0 < report.local_stores
+
+
+def test_tokens_of_known_stages_are_elements():
+    """Of three stages, three copies: the main loop compares nothing."""
+    made = kernel(ring(directed(3, ALL), 3, Pipelined("token")), 2, 2560)
+    source = emit(made)
+    main = source[source.index("// main") : source.index("// epilogue")]
+    first = main[: main.index("#pragma unroll 1")]
+    assert [f"tile_token[{s}] = mbarrier_arrive(" in first for s in range(3)] == [True] * 3
+    assert "keep_token(" not in first
+    assert "token_of(" not in first

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from unroll_cases import ALL, IDS, RUNS, directed, kernel, ring, run
+from rings import interpret
+from unroll_cases import ALL, IDS, RUNS, TILE, directed, kernel, ring, run
 
 from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
 from fuser.protocol.verdict import check
@@ -36,6 +38,15 @@ def test_unrolled_rings(copies, kind, load, reach):
     """Rounds of copies, remainders, and branches that a trip begins in: nothing is wrong."""
     fd = ring(directed(copies, ALL), kind=kind, load=load)
     assert check(kernel(fd, 2, 2560), most=2000).reach == reach
+
+
+@pytest.mark.parametrize("trips", ["rolled", 2, 3])
+@pytest.mark.parametrize("war", ["mbarrier", "barrier"])
+def test_tokens_are_those_of_the_stage(trips, war):
+    """In checked mode, with stages that are constants and with those that follow from the trip."""
+    x = np.random.default_rng(11).integers(-40, 41, (2, 5 * TILE - 4)).astype("f4")
+    fd = ring(directed(trips, ALL), kind=Pipelined("token", war))
+    interpret.exact((trips, war), fd, [x], x.sum(1, dtype="f4"))
 
 
 def test_copies_of_trips_on_a_timeline():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fuser.core.expr import Expr, to_c
+from fuser.core.expr import Const, Expr, to_c
 from fuser.kir.core import Context, Render, Stmt
 from fuser.kir.stmts.memory import pointer
 from fuser.sim import mbarrier
@@ -156,7 +156,7 @@ class MbarrierArriveToken(Stmt):
     Attributes
     ----------
     tokens
-        Register array of `DataType.Int`; opaque.
+        Register array of `DataType.Int`; opaque. It stays in registers whatever the index.
     expect_tx
         Bytes this thread announces; ``None``: an ordinary arrival.
     """
@@ -175,7 +175,9 @@ class MbarrierArriveToken(Stmt):
             if self.expect_tx is None
             else f"mbarrier_arrive_expect_tx({barrier}, {to_c(self.expect_tx)})"
         )
-        return {"token": f"{self.tokens}[{to_c(self.token_index)}]", "arrive": call}
+        if isinstance(self.token_index, Const):
+            return {"kept": f"{self.tokens}[{to_c(self.token_index)}] = {call}"}
+        return {"kept": f"keep_token({self.tokens}, {to_c(self.token_index)}, {call})"}
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
@@ -198,9 +200,12 @@ class MbarrierWaitToken(Stmt):
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
+        at = to_c(self.token_index)
+        known = isinstance(self.token_index, Const)
+        token = f"{self.tokens}[{at}]" if known else f"token_of({self.tokens}, {at})"
         return {
             "barrier": pointer(self.barrier, self.index),
-            "token": f"{self.tokens}[{to_c(self.token_index)}]",
+            "token": token,
             "why": self.why,
         }
 

@@ -25,6 +25,19 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx(u64* barrier, u32 bytes
   return state;
 }
 
+// The tokens of a ring's stages are in registers, which have no addresses: where the stage is known
+// when the kernel runs, comparisons find its token.
+template <int stages> __device__ __forceinline__ u64 token_of(const i64 (&tokens)[stages], int stage) {
+  u64 token = tokens[0];
+#pragma unroll
+  for (int s = 1; s < stages; ++s) token = s == stage ? tokens[s] : token;
+  return token;
+}
+template <int stages> __device__ __forceinline__ void keep_token(i64 (&tokens)[stages], int stage, u64 token) {
+#pragma unroll
+  for (int s = 0; s < stages; ++s) tokens[s] = s == stage ? token : tokens[s];
+}
+
 // try_wait suspends the thread for a while; it may come back early, hence the loops. The first try is
 // outside of the loop: a loop that begins with a wait would begin with the wait's loop otherwise, and
 // two loops that begin at one instruction are one or two, as the compiler likes.
