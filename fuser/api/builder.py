@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError
 from fuser.core.expr import ONE, Expr
 from fuser.core.location import SourceLocation, caller_location
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import LoopOptions
 from fuser.fusion.attrs import NO_ATTRS, Attrs, BroadcastAttrs, ConstantAttrs
 from fuser.fusion.dtypes import pointwise_types
 from fuser.fusion.graph import FusionGraph, Value
@@ -52,24 +52,19 @@ class Builder:
         The user's line of the call in progress.
     calls, directives
         What the user called, for `repr`.
-    default_unroll
-        What becomes of loops without a directive.
+    loops
+        What is said of all loops.
     closed
         Whether the definition is finished.
     """
 
     ops: Any
 
-    def __init__(self, numpy_broadcasting: bool, default_unroll: DefaultUnroll) -> None:
-        if default_unroll not in get_args(DefaultUnroll):
-            raise DefinitionError(
-                f"default_unroll: got {default_unroll!r}; needed 'auto' or 'rolled'",
-                caller_location(),
-            )
+    def __init__(self, numpy_broadcasting: bool, loops: LoopOptions) -> None:
         self.fusion = FusionGraph()
         self.numpy_broadcasting = numpy_broadcasting
         self.location: SourceLocation | None = None
-        self.default_unroll: DefaultUnroll = default_unroll
+        self.loops = loops
         self.calls: list[Call] = []
         self.directives: list[Directed] = []
         self.closed = False

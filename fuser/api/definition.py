@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import DefinitionError, InputError
 from fuser.core.expr import Const, Expr
 from fuser.core.location import caller_location
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import DefaultUnroll, LoopOptions
 from fuser.fusion.attrs import (
     Attrs,
     ScalarAttrs,
@@ -55,14 +55,21 @@ class FusionDefinition(Builder):
     default_unroll
         Loops without a directive of their own: ``"auto"`` unrolls short ones of known trips,
         ``"rolled"`` none but those that choose registers.
+    exact_loops
+        The machine code has the loops that the directives say, and no second version of a loop
+        around a partially unrolled one whose trips are not constant.
     """
 
     prefix = ""
 
     def __init__(
-        self, *, numpy_broadcasting: bool = False, default_unroll: DefaultUnroll = "auto"
+        self,
+        *,
+        numpy_broadcasting: bool = False,
+        default_unroll: DefaultUnroll = "auto",
+        exact_loops: bool = False,
     ) -> None:
-        super().__init__(numpy_broadcasting, default_unroll)
+        super().__init__(numpy_broadcasting, _loops(default_unroll, exact_loops))
         self.ops = Ops(self)
         self.sched = Sched(self)
         self.arguments: list[Tensor | Scalar | Vector] = []
@@ -369,6 +376,20 @@ def _check_one_way(
                 f"define_tensor: sizes are {list(sizes)} and {name} is {given!r}; an example or a "
                 "promise is needed, not both"
             )
+
+
+def _loops(default: DefaultUnroll, exact: bool) -> LoopOptions:
+    """Return the options of all loops; callers without a type checker may have given anything."""
+    if default not in get_args(DefaultUnroll):
+        raise DefinitionError(
+            f"default_unroll: got {default!r}; needed 'auto' or 'rolled'", caller_location()
+        )
+    given: object = exact
+    if not isinstance(given, bool):
+        raise DefinitionError(
+            f"exact_loops: got {given!r}; needed True or False", caller_location()
+        )
+    return LoopOptions(default, exact)
 
 
 def _is_ints(item: Any) -> bool:

@@ -321,7 +321,7 @@ def binary_of(
 def find_or_compile(fd: FusionDefinition, call: BoundCall, manual: bool) -> CudaProgram:
     """Return the kernels that an earlier process kept, or compile and keep them."""
     listened = manual or somebody_listens()  # schedules set by hand are not part of the key
-    key = None if listened else kept.key_of(fd.fusion, call.cls, call.env, fd.default_unroll)
+    key = None if listened else kept.key_of(fd.fusion, call.cls, call.env, fd.loops)
     found = kept.find(key) if key else None
     if found is None:
         found = compile_class(fd, call, manual)

@@ -29,7 +29,7 @@ from fuser.codegen.env import template_dir
 from fuser.core.boundary import Boundary
 from fuser.core.dtypes import DataType
 from fuser.core.expr import BinOp, Const, Select, Var
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import LoopOptions
 from fuser.fusion.graph import FusionGraph
 from fuser.kir.core import (
     BarrierArray,
@@ -59,7 +59,7 @@ class _Unspellable(Exception):
 
 
 def key_of(
-    graph: FusionGraph, cls: ShapeClass, env: Mapping[str, int], default_unroll: DefaultUnroll
+    graph: FusionGraph, cls: ShapeClass, env: Mapping[str, int], loops: LoopOptions
 ) -> str | None:
     """Return the key of a call; None when nothing is kept, or a part has no spelling."""
     if not launch_store().limit:
@@ -68,7 +68,7 @@ def key_of(
     inputs = tuple(value.name for value in graph.inputs)
     parts = (
         values, inputs, graph.outputs, graph.constraints, cls, tuple(sorted(env.items())),
-        default_unroll,
+        loops,
     )  # fmt: skip
     try:
         text = "".join(spelled(parts))

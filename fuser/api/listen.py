@@ -72,13 +72,9 @@ def build_observed(
         observers.append(dump.observe)
     started = time.perf_counter()
     if manual:
-        program = build_manual(
-            fd.fusion, fd.hand, cls, sizes, observers=observers, default_unroll=fd.default_unroll
-        )
+        program = build_manual(fd.fusion, fd.hand, cls, sizes, observers=observers, loops=fd.loops)
     else:
-        program = build_program(
-            fd.fusion, cls, sizes, observers=observers, default_unroll=fd.default_unroll
-        )
+        program = build_program(fd.fusion, cls, sizes, observers=observers, loops=fd.loops)
     seconds = time.perf_counter() - started
     for listener in LISTENERS:
         listener.built(fd, program, seconds)

@@ -18,7 +18,7 @@ from fuser.api.shape_class import ShapeClass
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, Const, Expr
 from fuser.core.location import SourceLocation
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import DEFAULT_LOOPS, LoopOptions
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import Kernel
@@ -43,7 +43,7 @@ def build_manual(
     sizes: Mapping[str, int],
     name: str = "fusion",
     observers: Sequence[Observer] = (),
-    default_unroll: DefaultUnroll = "auto",
+    loops: LoopOptions = DEFAULT_LOOPS,
 ) -> Program:
     """Return the one kernel of `hand` for shape class `cls`.
 
@@ -56,10 +56,10 @@ def build_manual(
         where it was defined.
     """
     if any(size == 0 for _, size in cls.fixed) or is_empty(fusion, NO_FACTS):
-        return build_program(fusion, cls, sizes, name, observers, default_unroll)
+        return build_program(fusion, cls, sizes, name, observers, loops)
     try:
         renamed = size_substitution(fusion, {})
-        return _build(hand, cls, sizes, renamed, name, observers, default_unroll)
+        return _build(hand, cls, sizes, renamed, name, observers, loops)
     except ScheduleError as error:
         where = _line_of(str(error), hand)
         if error.location is not None or where is None:
@@ -74,15 +74,15 @@ def _build(
     renamed: Mapping[str, Expr],
     name: str,
     observers: Sequence[Observer],
-    default_unroll: DefaultUnroll,
+    loops: LoopOptions,
 ) -> Program:
     complete = hand.complete()
     place_undirected(hand, complete)
     part, schedule = complete.part, complete.without_inlined()
-    schedule = replace(schedule, default_unroll=default_unroll)
+    schedule = replace(schedule, loops=loops)
     for observe in observers:
         observe("fusion", part.graph)
-    build = Build.of(part.graph, cls, sizes, renamed, observers, default_unroll)
+    build = Build.of(part.graph, cls, sizes, renamed, observers, loops)
     check_grid(part.graph, schedule)
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
     kernel, temporaries = lower(

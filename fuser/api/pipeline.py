@@ -11,7 +11,7 @@ from fuser.core.boundary import Boundary
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Expr, product, substitute
 from fuser.core.simplify import Facts, simplify
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import DEFAULT_LOOPS, LoopOptions
 from fuser.fusion.graph import FusionGraph
 from fuser.fusion.specialise import size_substitution, specialise
 from fuser.kir.core import Kernel
@@ -35,7 +35,7 @@ class Build:
     sizes: Mapping[str, int]
     strides: Mapping[str, tuple[Expr, ...]]
     observers: Sequence[Observer]
-    default_unroll: DefaultUnroll
+    loops: LoopOptions
     asked: list[Boundary] = field(default_factory=list[Boundary])
 
     @staticmethod
@@ -45,7 +45,7 @@ class Build:
         sizes: Mapping[str, int],
         renamed: Mapping[str, Expr],
         observers: Sequence[Observer],
-        default_unroll: DefaultUnroll,
+        loops: LoopOptions,
     ) -> Build:
         """Return the start of a compilation for shape class `cls`."""
         scalars = frozenset(v.name for v in graph.inputs if v.op == "scalar")
@@ -53,7 +53,7 @@ class Build:
         strides = {
             name: tuple(substitute(e, renamed) for e in known.strides) for name, known in cls.inputs
         }
-        return Build(graph, cls, facts, sizes, strides, observers, default_unroll)
+        return Build(graph, cls, facts, sizes, strides, observers, loops)
 
 
 def build_program(
@@ -62,7 +62,7 @@ def build_program(
     sizes: Mapping[str, int],
     name: str = "fusion",
     observers: Sequence[Observer] = (),
-    default_unroll: DefaultUnroll = "auto",
+    loops: LoopOptions = DEFAULT_LOOPS,
 ) -> Program:
     """Return the kernels of `graph` for shape class `cls`.
 
@@ -75,7 +75,7 @@ def build_program(
     graph = specialise(graph, renamed)
     for observe in observers:
         observe("fusion", graph)
-    build = Build.of(graph, cls, sizes, renamed, observers, default_unroll)
+    build = Build.of(graph, cls, sizes, renamed, observers, loops)
     segments = scheduled_segments(build)
     kernels: list[Kernel] = []
     buffers: list[Buffer] = []
@@ -170,7 +170,7 @@ def lower_scheduled(
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """Lower a segment under a schedule; `graph` is its graph with the schedule's caches."""
     header = (*str(part.graph).splitlines(), "", *schedule.notes)
-    schedule = replace(schedule, default_unroll=build.default_unroll)
+    schedule = replace(schedule, loops=build.loops)
     return lower(
         name, graph, schedule, segment_layouts(build, part), build.facts, build.cls.index, header,
         build.observers, frozenset(v.name for v in build.graph.values),

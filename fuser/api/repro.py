@@ -23,7 +23,9 @@ _NAMES = re.compile(r"\b(LoadStoreOpType|MemoryType|ParallelType|Pipelined|WarpS
 def to_python(fd: Builder) -> str:
     """Print what the user called; executed, the text makes an equal fusion and schedule."""
     keywords = ["numpy_broadcasting=True"] if fd.numpy_broadcasting else []
-    keywords += [] if fd.default_unroll == "auto" else [f"default_unroll={fd.default_unroll!r}"]
+    default = fd.loops.default
+    keywords += [] if default == "auto" else [f"default_unroll={default!r}"]
+    keywords += ["exact_loops=True"] if fd.loops.exact else []
     body = [_line("fd", call) for call in fd.calls]
     body += [_line(d.target, d.call) for d in fd.directives]
     used = {"DataType", "FusionDefinition", *(n for line in body for n in _NAMES.findall(line))}

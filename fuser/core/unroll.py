@@ -11,6 +11,26 @@ MOST_PRODUCTS = 128
 
 
 @dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """What a definition says of all its loops.
+
+    Attributes
+    ----------
+    default
+        What becomes of loops without a directive.
+    exact
+        The compiler makes no second version of a loop around a partially unrolled one: how many
+        rounds that has is hidden from it.
+    """
+
+    default: DefaultUnroll = "auto"
+    exact: bool = False
+
+
+DEFAULT_LOOPS = LoopOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class Unroll:
     """How often a loop body is repeated in the code.
 

@@ -24,7 +24,8 @@ dim3 size_t ptrdiff_t
 
 _PRELUDE = """
 i8 u8 i16 u16 i32 u32 i64 u64 f8e4m3 f8e5m2 f16 bf16 f32 f64 index_t
-idx block_x block_y block_z warp_allreduce block_allreduce grid_allreduce grid_allreduce_shared
+idx opaque block_x block_y block_z
+warp_allreduce block_allreduce grid_allreduce grid_allreduce_shared
 whole_block thread_box
 INF_F32 NAN_F32 INF_F64 NAN_F64
 shared_address mbarrier_init mbarrier_init_fence mbarrier_inval mbarrier_arrive

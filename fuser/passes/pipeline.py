@@ -14,6 +14,7 @@ from fuser.nest.build import build_nest
 from fuser.nest.nodes import LoopNest
 from fuser.passes.boxes import split_boxes
 from fuser.passes.circular_buffer import CircularBuffers
+from fuser.passes.exact_loops import HideRounds
 from fuser.passes.guards import hoist_guards
 from fuser.passes.layout import Layout
 from fuser.passes.lower import lower_to_kernel
@@ -65,11 +66,12 @@ def kernel_passes(schedule: Schedule, facts: Facts) -> tuple[Pass[Kernel], ...]:
     """Return the passes behind lowering; `facts` is what the shape class promises about sizes."""
     return (
         HoistGuards(),
-        ResolveUnroll(schedule.default_unroll),
+        ResolveUnroll(schedule.loops.default),
         SplitPartial(facts),
         Unswitch(facts),
         UnrollCopies(facts),
         NameIndices(),
+        *((HideRounds(),) if schedule.loops.exact else ()),
         OutlineLoops(),
     )
 

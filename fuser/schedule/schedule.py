@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Expr, Var, variables
-from fuser.core.unroll import DefaultUnroll
+from fuser.core.unroll import DEFAULT_LOOPS, LoopOptions
 from fuser.fusion.attrs import ReduceAttrs
 from fuser.fusion.graph import FusionGraph, Value
 from fuser.schedule.circular import CircularBuffer, WarpSpecialized
@@ -202,12 +202,12 @@ class Schedule:
         Lines printed into the kernel's header.
     exact_vectors
         A vectorized axis of a copy or a store must become one access; else as wide as possible.
-    default_unroll
-        What becomes of loops without a directive.
+    loops
+        What is said of all loops.
     """
 
     tensors: dict[str, TensorSchedule] = field(default_factory=dict[str, TensorSchedule])
     recipe: str = "manual"
     notes: tuple[str, ...] = ()
     exact_vectors: bool = False
-    default_unroll: DefaultUnroll = "auto"
+    loops: LoopOptions = DEFAULT_LOOPS

@@ -96,6 +96,7 @@ def test_whatever_kernels_follow_from_is_in_the_key(machine, lowered, rng, monke
         (lambda: softmax(factor=np.nextafter(1.0, 2.0)), x),
         (lambda: softmax(dtype=DataType.Double), x.astype(float)),
         (lambda: softmax(default_unroll="rolled"), x),
+        (lambda: softmax(exact_loops=True), x),
         (softmax, aside),  # another class at the same sizes
         (softmax, x[:31]),  # other sizes of the same class, at which recipes look
     ]
@@ -122,7 +123,7 @@ def test_whatever_kernels_follow_from_is_in_the_key(machine, lowered, rng, monke
 
 def test_whatever_a_build_is_told_is_in_the_key():
     told = {*signature(build_program).parameters} - {"name", "observers"}
-    assert told == {"graph", "cls", "sizes", "default_unroll"}
+    assert told == {"graph", "cls", "sizes", "loops"}
     assert len(signature(kept.key_of).parameters) == len(told)
 
 

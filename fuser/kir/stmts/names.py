@@ -19,14 +19,22 @@ from fuser.sim.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Let(Stmt):
-    """``const idx name = value;``, an index variable."""
+    """``const idx name = value;``, an index variable.
+
+    Attributes
+    ----------
+    opaque
+        The compiler learns nothing of the value.
+    """
 
     name: str
     value: Expr
+    opaque: bool = False
 
     def context(self, render: Render) -> Context:
         """See :meth:`Stmt.context`."""
-        return {"name": self.name, "value": to_c(self.value)}
+        value = to_c(self.value)
+        return {"name": self.name, "value": f"opaque({value})" if self.opaque else value}
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
         """See :meth:`Stmt.run`."""
