@@ -115,6 +115,18 @@ def directed(trips: int | str | None, elements: int | str | None) -> Callable[[A
     return direct
 
 
+def in_parts(copies: int) -> FusionDefinition:
+    """A ring with `copies` of a trip in the main loop, and others in those around it."""
+
+    def direct(y: Any) -> None:
+        y.axis(1).rolled()
+        y.axis(1).unroll(copies, loop="main")
+        y.axis(1).unroll(2, loop="epilogue")
+        y.axis(2).unroll()
+
+    return ring(direct)
+
+
 @dataclass(frozen=True)
 class Case:
     """A fusion, the extents of its input for a number of trips, and how many copies it makes."""
@@ -139,6 +151,7 @@ CASES = (
     Case(
         "ring, tokens, rolled", lambda n: ring(directed("rolled", ALL), n, TOKENS), columns_of, (3,)
     ),
+    Case("ring, loop by loop", in_parts, columns_of, (3,)),
     Case("ring, roles", lambda n: ring(directed(n, 3), kind=WarpSpecialized()), columns_of, (3,)),
 )
 RUNS = [(case, copies) for case in CASES for copies in case.copies]

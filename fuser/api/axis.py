@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, get_args
 
 from fuser.api.call import Call
 from fuser.api.directive import check_kind, directive, record
 from fuser.api.owner import Owner
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
-from fuser.core.unroll import MOST_PRODUCTS, Unroll
+from fuser.core.unroll import MOST_PRODUCTS, LoopPart, Unroll
 from fuser.schedule.arguments import integer
 from fuser.schedule.cluster import check_cluster_axis
 from fuser.schedule.kinds import ParallelType
@@ -77,11 +77,21 @@ class Axis:
             ts.domain = ts.domain.bind(at, kind)
         record(tensor.fd, Call("parallelize", (kind,), {}, None), tensor, at)
 
-    def unroll(self, factor: int | None = None, *, most_products: int = MOST_PRODUCTS) -> None:
+    def unroll(
+        self,
+        factor: int | None = None,
+        *,
+        loop: LoopPart | None = None,
+        most_products: int = MOST_PRODUCTS,
+    ) -> None:
         """Repeat the body of this loop in the code: once a trip, or `factor` times.
 
         All copies together may have `most_products` matrix products, 256 at most: the compiler
         takes a second for 128 of them, and eight for 256.
+
+        `loop` says which of the loops that a ring makes of its trips: ``"prologue"``, ``"main"``,
+        ``"epilogue"``, or ``"producer"``, ``"consumer"``. Without it, those with no directive of
+        their own.
 
         rewrite::
 
@@ -91,13 +101,14 @@ class Axis:
         """
         with directive(self.tensor.fd, self.tensor.name, "unroll"):
             _, at = self.place("unroll")
-            at = self._set(_unroll(factor, most_products, at), "unroll")
+            at = self._set(_unroll(factor, most_products, at), "unroll", loop)
         args = () if factor is None else (factor,)
-        more = {} if most_products == MOST_PRODUCTS else {"most_products": most_products}
+        more: dict[str, Any] = {} if loop is None else {"loop": loop}
+        more |= {} if most_products == MOST_PRODUCTS else {"most_products": most_products}
         record(self.tensor.fd, Call("unroll", args, more, None), self.tensor, at)
 
-    def rolled(self) -> None:
-        """Keep this loop a loop, down to the machine code.
+    def rolled(self, *, loop: LoopPart | None = None) -> None:
+        """Keep this loop a loop, down to the machine code; `loop` as in `unroll`.
 
         rewrite::
 
@@ -105,8 +116,9 @@ class Axis:
                                           for (idx i = 0; i < 4; ++i) f(i)
         """
         with directive(self.tensor.fd, self.tensor.name, "rolled"):
-            at = self._set(Unroll("rolled"), "rolled")
-        record(self.tensor.fd, Call("rolled", (), {}, None), self.tensor, at)
+            at = self._set(Unroll("rolled"), "rolled", loop)
+        more = {} if loop is None else {"loop": loop}
+        record(self.tensor.fd, Call("rolled", (), more, None), self.tensor, at)
 
     def outlined(self) -> None:
         """Put this loop, and what is in it, into a device function that is not inlined.
@@ -144,14 +156,18 @@ class Axis:
                 "of its own: parallelize(ParallelType.serial), or take another axis"
             )
 
-    def _set(self, unroll: Unroll, what: str) -> int:
+    def _set(self, unroll: Unroll, what: str, part: LoopPart | None) -> int:
         ts, at = self.place(what)
         self._check_loop(ts, at, what)
+        if part is not None and part not in get_args(LoopPart):
+            names = ", ".join(map(repr, get_args(LoopPart)))
+            raise ScheduleError(f"{what}: axis {at} with loop {part!r}; needed one of {names}")
         axis = ts.domain.loop[at]
-        if axis.unroll.kind != "auto" and axis.unroll != unroll:
+        known = axis.unroll.for_part(part)
+        if known is not None and known != unroll:
             raise ScheduleError(
-                f"{what}: axis {at} has the directive {axis.unroll.directive} already, and this is "
-                f"{unroll.directive}; a loop has one: leave one of them out"
+                f"{what}: axis {at} has the directive {known.written(part)} already, and this is "
+                f"{unroll.written(part)}; a loop has one: leave one of them out"
             )
         trips = axis.extent.value if isinstance(axis.extent, Const) else None
         if unroll.kind == "full" and trips is None:
@@ -169,7 +185,7 @@ class Axis:
                 f"unroll: axis {at} by {unroll.factor} has extent {trips}; unroll() repeats all of "
                 "its trips"
             )
-        ts.domain = ts.domain.direct(at, unroll)
+        ts.domain = ts.domain.direct(at, axis.unroll.with_part(part, unroll))
         return at
 
     def _check_vector(self, ts: TensorSchedule, at: int) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 DefaultUnroll: TypeAlias = Literal["auto", "rolled"]
 """What becomes of loops that nobody gave a directive: full for short constant trips, or rolled."""
+LoopPart: TypeAlias = Literal["prologue", "main", "epilogue", "producer", "consumer"]
+"""A loop that is made of a ring's loop of trips: three of a pipelined one, two of a
+warp-specialised one.
+"""
 MOST_PRODUCTS = 128
 
 
@@ -46,22 +50,51 @@ class Unroll:
     most_products
         Matrix instructions that all copies of a body may have: the compiler takes a second for 128
         of them, and eight for 256.
+    parts
+        Other directives of loops that are made of it when it is a ring's loop of trips.
     """
 
     kind: Literal["auto", "full", "partial", "rolled"] = "auto"
     factor: int = 1
     origin: str = ""
     most_products: int = MOST_PRODUCTS
+    parts: tuple[tuple[LoopPart, Unroll], ...] = ()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is a directive at all."""
+        return self.kind != "auto" or bool(self.parts)
 
     @property
     def directive(self) -> str:
         """What a user writes to ask for it."""
-        match self.kind:
-            case "partial":
-                return f"unroll({self.factor})"
-            case "full":
-                return "unroll()"
-            case "rolled":
-                return "rolled()"
-            case "auto":
-                return "no directive"
+        words = [self.written()] if self.kind != "auto" else []
+        words += [unroll.written(part) for part, unroll in self.parts]
+        return " and ".join(words) or "no directive"
+
+    def written(self, part: LoopPart | None = None) -> str:
+        """Return the directive itself, of a part of a ring's loop or of all."""
+        factor = [str(self.factor)] if self.kind == "partial" else []
+        arguments = ", ".join(factor if part is None else [*factor, f"loop={part!r}"])
+        return f"{'rolled' if self.kind == 'rolled' else 'unroll'}({arguments})"
+
+    def asked_by(self, origin: str) -> Unroll:
+        """Return it as the directive of a user's axis."""
+        parts = tuple((part, replace(unroll, origin=origin)) for part, unroll in self.parts)
+        return replace(self, origin=origin, parts=parts)
+
+    def for_part(self, part: LoopPart | None) -> Unroll | None:
+        """Return what was asked of a part, or of all that have no directive of their own."""
+        if part is not None:
+            return dict(self.parts).get(part)
+        return None if self.kind == "auto" else replace(self, parts=())
+
+    def with_part(self, part: LoopPart | None, unroll: Unroll) -> Unroll:
+        """Return it with a directive more: of a part, or of all that have none of their own."""
+        if part is None:
+            return replace(unroll, parts=self.parts)
+        return replace(self, parts=(*(p for p in self.parts if p[0] != part), (part, unroll)))
+
+    def of(self, part: LoopPart) -> Unroll:
+        """Return the directive of a loop that is made of a ring's loop of trips."""
+        return self.for_part(part) or self.for_part(None) or Unroll()

@@ -94,9 +94,11 @@ def _axis(axis: IterDomain, names: dict[int, str], facts: Facts) -> str:
     words = [names[axis.id], _extent(axis.extent, facts)]
     if axis.parallel is not ParallelType.serial:
         words.append(axis.parallel.name)
-    if axis.unroll.kind != "auto":
-        factor = f" {axis.unroll.factor}" if axis.unroll.kind == "partial" else ""
-        words.append(f"{axis.unroll.kind}{factor}")
+    parts = [(f"{part} ", unroll) for part, unroll in axis.unroll.parts]
+    for part, unroll in (("", axis.unroll), *parts):
+        if unroll.kind != "auto":
+            factor = f" {unroll.factor}" if unroll.kind == "partial" else ""
+            words.append(f"{part}{unroll.kind}{factor}")
     return " ".join(words)
 
 

@@ -8,7 +8,7 @@ forest; the items of each body are ordered by data dependence.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Expr, Var
@@ -127,11 +127,11 @@ class _Tree:
                 ref, origin = self.find((tensor, j)), f"{tensor}: axis {j}"
                 if axis.outlined:
                     self.outlined.setdefault(ref, origin)
-                if axis.unroll.kind == "auto":
+                if not axis.unroll.is_given:
                     continue
-                asked = replace(axis.unroll, origin=origin)
+                asked = axis.unroll.asked_by(origin)
                 known = self.directives.setdefault(ref, asked)
-                if replace(known, origin=asked.origin) != asked:
+                if known.asked_by(origin) != asked:
                     other, _, where = known.origin.partition(": ")
                     raise ScheduleError(
                         f"{asked.origin} has the directive {asked.directive}, but it is one loop "

@@ -40,6 +40,7 @@ from typing import ClassVar
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Expr, Var, maximum, minimum, substitute
 from fuser.core.simplify import simplify
+from fuser.core.unroll import LoopPart
 from fuser.nest.build import materialised_operands
 from fuser.nest.nodes import (
     Acquire,
@@ -281,19 +282,23 @@ class _Cloner:
         def fill(at: Expr) -> Fill:
             return Fill(ring, at, at_trip(loads, loop.var, at))
 
+        check_parts(loop, ring, ("prologue", "main", "epilogue") if ahead else ("main",))
         prologue = replace(
-            loop, extent=minimum(distance, trips), body=(fill(trip),), label="prologue"
-        )
+            part_of(loop, "prologue"), extent=minimum(distance, trips), body=(fill(trip),),
+            label="prologue",
+        )  # fmt: skip
         refill = Acquire(ring, trip + distance), fill(trip + distance)
         use = Await(ring, trip), *uses, *released(self.nest, uses, ring, trip, loop.var)
         lags = ahead and is_late(self.nest, uses, ring)
         main = replace(
-            loop,
+            part_of(loop, "main"),
             extent=cut if ahead else trips,
             body=(*use, *refill) if lags else (*refill, *use),
             label="main",
         )
-        epilogue = replace(loop, start=cut, body=(Await(ring, trip), *uses), label="epilogue")
+        epilogue = replace(
+            part_of(loop, "epilogue"), start=cut, body=(Await(ring, trip), *uses), label="epilogue"
+        )
         around = (prologue,) if ahead else ()
         after = (epilogue,) if ahead else ()
         done = awaited(self.nest, uses, ring)
@@ -314,12 +319,15 @@ class _Cloner:
         def fills(trips: Loop) -> tuple[NestNode, ...]:
             loads = keep(trips.body, ring.tensors.__contains__)
             body = Acquire(ring, trip, group), Fill(ring, trip, loads, group)
-            return (replace(trips, body=body),)
+            check_parts(trips, ring, ("producer", "consumer"))
+            return (replace(part_of(trips, "producer"), body=body),)
 
         def uses(trips: Loop) -> tuple[NestNode, ...]:
             kept = self.body(keep(trips.body, lambda tensor: tensor not in ring.tensors))
             release = released(self.nest, kept, ring, trip, inner, group)
-            used = replace(trips, body=(Await(ring, trip, group), *kept, *release))
+            used = replace(
+                part_of(trips, "consumer"), body=(Await(ring, trip, group), *kept, *release)
+            )
             last = substitute(trip, {inner: trips.extent - 1})
             return used, *released_last(self.nest, kept, ring, last, trips.extent, group)
 
@@ -345,6 +353,22 @@ def linear_trip(nest: LoopNest, ring: Ring) -> tuple[Expr, Expr]:
             group = ZERO if ts.owner_axis is None else node.loops[ts.owner_axis]
             return trip_of(ts, node.loops), group
     raise ScheduleError(f"{name}: is not computed in this nest")
+
+
+def part_of(loop: Loop, part: LoopPart) -> Loop:
+    """Return a copy of a ring's loop of trips with the directive of one of its parts."""
+    return replace(loop, unroll=loop.unroll.of(part))
+
+
+def check_parts(loop: Loop, ring: Ring, made: tuple[LoopPart, ...]) -> None:
+    """Raise `ScheduleError` where a directive is of a part that is not made of a ring's loop."""
+    for part, unroll in loop.unroll.parts:
+        if part not in made:
+            raise ScheduleError(
+                f"{unroll.origin} has the directive {unroll.written(part)}, and ring {ring.name}, "
+                f"{ring.buffer.type.words}, prefetch {ring.buffer.prefetch}, has no {part}; needed "
+                f"{' or '.join(made)}"
+            )
 
 
 # ---- cloning -------------------------------------------------------------------------------------

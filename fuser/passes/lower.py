@@ -285,6 +285,12 @@ def check_directives(nest: LoopNest, body: tuple[Stmt, ...]) -> None:
     for _, loop in walk(nest.body):
         if not isinstance(loop, Loop) or prove_equal(loop.extent, loop.start + 1, nest.facts):
             continue
+        for part, unroll in loop.unroll.parts:
+            raise ScheduleError(
+                f"{unroll.origin} has the directive {unroll.written(part)}, and its loop is not "
+                "cloned by a ring in shared memory; needed the innermost loop of a ring's trips, "
+                "or a directive without loop"
+            )
         if loop.outlined and loop.var not in outlined:
             raise ScheduleError(
                 f"{loop.outlined} has the directive outlined(), and no loop that computes came of "

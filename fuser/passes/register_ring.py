@@ -105,6 +105,13 @@ def check_register_ring(nest: LoopNest, name: str) -> None:
 
 def check_directive(unroll: Unroll, name: str, slots: int) -> None:
     """Raise `ScheduleError` where a directive of the trip loop would choose slots at run time."""
+    for part, own in unroll.parts:
+        raise ScheduleError(
+            f"{own.origin} has the directive {own.written(part)}, and {name} is circular-buffered "
+            f"in registers: all of its loops choose slots; needed a directive without loop"
+        )
+    if slots == 1:
+        return
     if unroll.kind == "rolled" or (unroll.kind == "partial" and unroll.factor != slots):
         raise ScheduleError(
             f"{unroll.origin} has the directive {unroll.directive}, and {name} runs ahead of its "
@@ -143,8 +150,7 @@ class _Cloner:
             )
         buffer = self.nest.schedule.tensors[tensors[0]].circular
         assert buffer is not None
-        if buffer.stages > 1:
-            check_directive(loop.unroll, tensors[0], buffer.stages)
+        check_directive(loop.unroll, tensors[0], buffer.stages)
         trips = simplify(loop.extent, facts)
         clones = _Clones(
             replace(loop, extent=trips), buffer.stages, buffer.prefetch,

@@ -50,7 +50,7 @@ class IterDomain:
     @property
     def directives(self) -> str:
         """What the user wants of the loop that the axis is, as directives are written."""
-        words = [self.unroll.directive] if self.unroll.kind != "auto" else []
+        words = [self.unroll.directive] if self.unroll.is_given else []
         return " and ".join([*words, "outlined()"] if self.outlined else words)
 
 

@@ -225,7 +225,7 @@ def parallelize_like(
             taken = any(d.parallel is wanted and i != j for i, d in enumerate(ts.domain.loop))
             if not (taken and wanted.is_parallel):
                 ts.domain = ts.domain.bind(j, wanted)
-            if axis.unroll.kind != "auto" and ts.domain.loop[j].unroll.kind == "auto":
+            if axis.unroll.is_given and not ts.domain.loop[j].unroll.is_given:
                 ts.domain = ts.domain.direct(j, axis.unroll)
             if axis.outlined:
                 ts.domain = ts.domain.outline(j)

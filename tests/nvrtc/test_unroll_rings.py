@@ -133,3 +133,21 @@ def test_tokens_of_known_stages_are_elements():
     assert [f"tile_token[{s}] = mbarrier_arrive(" in first for s in range(3)] == [True] * 3
     assert "keep_token(" not in first
     assert "token_of(" not in first
+
+
+def test_each_loop_of_a_ring_has_its_own_directive():
+    """The main loop in rounds of its stages, and one copy of a trip in each of the others."""
+
+    def direct(y):
+        y.axis(1).unroll(3, loop="main")
+        y.axis(1).rolled(loop="prologue")
+        y.axis(1).rolled(loop="epilogue")
+        y.axis(2).unroll()
+
+    made = kernel(ring(direct), 2, 2560)
+    report, marks, text = compiled(made)
+    assert marks == report.rolled_loops + report.spin_loops
+    assert report.rolled_loops == RINGS + 4, "prologue, main loop and its remainder, epilogue"
+    assert emit(made).count("mbarrier_wait(tile_full") == 3 + 1 + 1
+    by_waits = {sum("TRYWAIT" in opcode for opcode in body): body for body in outermost(text)}
+    assert not divides(by_waits[max(by_waits)]), "stages of the main loop are constants"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rings import interpret
-from unroll_cases import ALL, IDS, RUNS, TILE, directed, kernel, ring, run
+from unroll_cases import ALL, IDS, RUNS, TILE, directed, in_parts, kernel, ring, run
 
 from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
 from fuser.protocol.verdict import check
@@ -47,6 +47,10 @@ def test_tokens_are_those_of_the_stage(trips, war):
     x = np.random.default_rng(11).integers(-40, 41, (2, 5 * TILE - 4)).astype("f4")
     fd = ring(directed(trips, ALL), kind=Pipelined("token", war))
     interpret.exact((trips, war), fd, [x], x.sum(1, dtype="f4"))
+
+
+def test_a_ring_with_directives_loop_by_loop():
+    assert check(kernel(in_parts(3), 2, 2560), most=2000).reach == "explored"
 
 
 def test_copies_of_trips_on_a_timeline():
