@@ -22,8 +22,9 @@ FIRST_SPECIFIC, FIRST_FAMILY = 90, 100
 """From which on there is an ``sm_NNa``, of one GPU's features, and an ``sm_NNf``, of a family's."""
 
 # An ignored `#pragma unroll` costs a factor without a word, so what NVRTC would only warn about
-# is an error: unknown pragma (161), pragma not followed by a loop (607, 20058), bad factor (2016x).
-_DIAG_ERRORS = "--diag-error=161,607,20058,20167,20168,20169"
+# is an error: unknown pragma (161), pragma not followed by a loop (607, 609, 20058), bad factor
+# (20167: too large, 20168: not positive, 20169: no constant, 20170: more behind it).
+_DIAG_ERRORS = "--diag-error=161,607,609,20058,20167,20168,20169,20170"
 
 
 @dataclass(frozen=True, slots=True)

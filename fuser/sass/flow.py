@@ -53,13 +53,12 @@ def graph_of(code: Code) -> Any:
     """
     graph = import_module("networkx").DiGraph()
     graph.add_node(_ENTRY)
-    known = frozenset(i.address for i in code.instructions)
     for at, following in zip(code.instructions, [*code.instructions[1:], None], strict=True):
         graph.add_node(at.address)
         if _is_trap(code, at):
             continue
         if at.name in _BRANCHES:
-            graph.add_edges_from((at.address, target) for target in _targets(code, at, known))
+            graph.add_edges_from((at.address, target) for target in _targets(code, at))
         if following is not None and (at.conditional or at.name not in _BRANCHES | _ENDS):
             graph.add_edge(at.address, following.address)
     graph.add_edges_from((_ENTRY, root) for root in _roots(code))
@@ -101,10 +100,10 @@ def _is_trap(code: Code, at: Instruction) -> bool:
     return all(i.name == "NOP" for i in code.instructions if i.address > at.address)
 
 
-def _targets(code: Code, at: Instruction, known: frozenset[int]) -> list[int]:
+def _targets(code: Code, at: Instruction) -> list[int]:
     """Return the addresses a branch may go to."""
     found = _addresses(code, at)
-    if not found or len(found) < len(at.labels) or not known.issuperset(found):
+    if not found or len(found) < len(at.labels):
         what = f"at {at.address:#x}, {at.opcode} {at.operands}: target not in the section"
         raise BackendError(f"section {code.name}: {what}; needed labels of its own")
     return found

@@ -13,7 +13,6 @@ _FUNCTION = re.compile(r"\s*\.type\s+([^,\s]+),@function")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z]\S*?)(?:\s+(.*?))?\s*;")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _TARGETS = re.compile(r'\(\*"BRANCH_TARGETS ([^"]+)"\*\)')
-_PREDICATE = re.compile(r"[!~]?U?P\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,11 @@ class Instruction:
 
     @property
     def conditional(self) -> bool:
-        """Whether it may not happen: by its guard, or by a predicate among its operands.
+        """Whether it may not happen: by its guard, or by a predicate before its target.
 
         ``BRA.U UP0, `(.L)`` and ``BRA.DIV ~URZ, `(.L)`` have no guard and fall through too.
         """
-        operands = _TARGETS.sub("", self.operands)
-        return bool(self.guard) or "," in operands or bool(_PREDICATE.match(operands))
+        return bool(self.guard) or "," in _TARGETS.sub("", self.operands)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,12 @@ def headers(body: str) -> list[tuple[int, int]]:
      "BRA.DIV ~URZ, `(.L)", "@UP1 JMP `(.L)"],
 )  # fmt: skip
 def test_a_branch_with_any_predicate_falls_through(branch):
-    found = section(f"MOV R1, R2\n.L:\nLDG.E R0, desc[UR4][R2.64]\n{branch}\nSTG.E R1\n{TAIL}")
-    (loop,) = found.loops
+    code = f"MOV R1, R2\n.L:\nLDG.E R0, desc[UR4][R2.64]\n{branch}\n.M:\nSTG.E R1\n@P2 BRA `(.M)\n"
+    found = section(code + TAIL)
+    loop, behind = found.loops  # the second only because control gets there
     assert (loop.header, loop.depth, loop.size, loop.latches, loop.kind) == (16, 1, 2, 1, "rolled")
-    assert (found.loads, found.stores, found.instructions) == (1, 1, 6)
+    assert (behind.header, behind.depth, behind.size) == (48, 1, 2)
+    assert (found.loads, found.stores, found.instructions) == (1, 1, 7)
 
 
 def test_an_unconditional_branch_does_not_fall_through():
@@ -60,6 +62,22 @@ def test_an_unconditional_branch_does_not_fall_through():
 
 def test_the_trap_at_the_end_is_no_loop_even_where_it_is_reached():
     assert headers("CALL.ABS.NOINC `(elsewhere)\n.trap:\nBRA `(.trap)\nNOP") == []
+
+
+@pytest.mark.parametrize("branch", ["@P0 BRA `(.L)", "BRA.U !UP0, `(.L)"])
+def test_a_branch_to_itself_that_ends_is_no_trap(branch):
+    """It waits for something, and only padding follows."""
+    assert headers(f"MOV R1, R2\n.L:\n{branch}\nNOP\nNOP") == [(1, 1)]
+
+
+@pytest.mark.parametrize("end", ["EXIT", "RET.REL.NODEC R6 `(k)", "KILL"])
+def test_what_follows_an_end_is_not_reached(end):
+    assert headers(f"MOV R1, R2\n{end}\n.L:\nMOV R1, R2\n@P0 BRA `(.L)\n{TAIL}") == []
+
+
+def test_code_that_nobody_reaches_is_in_no_loop():
+    body = ".L:\nMOV R1, R2\nBRA `(.M)\nMOV R2, R3\n.M:\nMOV R3, R4\n@P0 BRA `(.L)\n" + TAIL
+    assert [loop.size for loop in section(body).loops] == [4]
 
 
 def test_an_endless_loop_of_the_program_is_one():
@@ -97,26 +115,32 @@ def test_a_shared_header_is_one_loop():
     assert (loop.size, loop.latches, loop.depth) == (4, 2, 1)
 
 
-def test_targets_of_an_indirect_branch():
+@pytest.mark.parametrize("branch", ["BRX", "BRXU", "JMX", "JMXU"])
+def test_targets_of_an_indirect_branch(branch):
     """The loop is closed only through the table."""
     table = '(*"BRANCH_TARGETS .one,.two,.out"*)'
     body = (
-        f".A:\nMOV R1, R2\nBRX R2 -0x1d0   {table}\n.one:\nMOV R1, R3\nBRA `(.join)\n"
+        f".A:\nMOV R1, R2\n{branch} R2 -0x1d0   {table}\n.one:\nMOV R1, R3\nBRA `(.join)\n"
         f".two:\nMOV R1, R4\n.join:\n@P0 BRA `(.A)\n.out:\n{TAIL}"
     )
     (loop,) = section(body).loops
     assert (loop.header, loop.size) == (0, 6)
 
 
-def test_an_indirect_branch_does_not_fall_through():
-    body = 'BRX R2 -0x10 (*"BRANCH_TARGETS .out"*)\n.A:\n@P0 BRA `(.A)\n.out:\n' + TAIL
+@pytest.mark.parametrize("table", [".out", ".out,.cold"])
+def test_an_indirect_branch_does_not_fall_through(table):
+    """However many targets its table has."""
+    body = f'BRX R2 -0x10 (*"BRANCH_TARGETS {table}"*)\n.A:\n@P0 BRA `(.A)\n.out:\n.cold:\n{TAIL}'
     assert headers(body) == []
 
 
-@pytest.mark.parametrize("branch", ["BRX R2 -0x10", "BRA `(.gone)", "BRA 0x100"])
+@pytest.mark.parametrize(
+    "branch",
+    ["BRX R2 -0x10", "BRA `(.gone)", "BRA 0x100", 'BRX R2 -0x10 (*"BRANCH_TARGETS .here,.gone"*)'],
+)
 def test_a_target_that_is_not_known(branch):
     with pytest.raises(BackendError, match=r"section k: at 0x10, .*target not in the section"):
-        section(f"MOV R1, R2\n{branch}\n{TAIL}")
+        section(f"MOV R1, R2\n.here:\n{branch}\n{TAIL}")
 
 
 def test_a_blocks_out_of_line_is_no_loop():
