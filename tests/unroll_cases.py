@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser import (
+    DataType,
     FusionDefinition,
     LoadStoreOpType,
     MemoryType,
@@ -31,15 +32,20 @@ def trips_around(copies: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, 1, copies - 1, copies, copies + 1, 2 * copies + 3)))
 
 
-def summed(copies: int) -> FusionDefinition:
-    """A reduction: rows in blocks, `copies` of the columns, each a rolled loop of three."""
+def columns(fd: FusionDefinition, x: Any, part: bool) -> Any:
+    """Return an input, or as many of its columns as a second input says: there may be none."""
+    return x[:, : fd.define_scalar(DataType.Int)] if part else x
+
+
+def summed(copies: int | str, inner: str = "rolled", part: bool = False) -> FusionDefinition:
+    """A reduction: rows in blocks, `copies` of the columns, each a loop of three, rolled or not."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1, 3], contiguity=True)
-        y = fd.ops.sum(fd.ops.exp(x), [1, 2])
+        y = fd.ops.sum(fd.ops.exp(columns(fd, x, part)), [1, 2])
         fd.add_output(y)
         y.axis(0).parallelize(P.grid_x)
-        y.axis(1).unroll(copies)
-        y.axis(2).rolled()
+        y.axis(1).rolled() if copies == "rolled" else y.axis(1).unroll(copies)
+        y.axis(2).rolled() if inner == "rolled" else y.axis(2).unroll()
     return fd
 
 
@@ -54,11 +60,11 @@ def mapped(copies: int) -> FusionDefinition:
     return fd
 
 
-def in_a_function(copies: int) -> FusionDefinition:
+def in_a_function(copies: int, part: bool = False) -> FusionDefinition:
     """As `summed`; the inner loops are device functions."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1, 3], contiguity=True)
-        y = fd.ops.sum(x, [1, 2])
+        y = fd.ops.sum(columns(fd, x, part), [1, 2])
         fd.add_output(y)
         y.axis(0).parallelize(P.grid_x)
         y.axis(1).unroll(copies)
@@ -74,16 +80,17 @@ def ring(
     direct: Callable[[Any], None],
     stages: int = 3,
     kind: Pipelined | WarpSpecialized = PIPELINED,
-    columns: int = -1,
+    extent: int = -1,
     load: LoadStoreOpType = LoadStoreOpType.tma,
+    part: bool = False,
 ) -> FusionDefinition:
     """A reduction of rows through a ring of tiles.
 
     `direct` is given the sum, whose axes are rows, trips, four elements of a thread, threads.
     """
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, columns], contiguity=True)
-        y = fd.ops.sum(x, [1])
+        x = fd.define_tensor(shape=[-1, extent], contiguity=True)
+        y = fd.ops.sum(columns(fd, x, part), [1])
         fd.add_output(y)
         tile = x.cache_after(load)
         tile.set_memory_type(MemoryType.shared)
@@ -129,12 +136,30 @@ def in_parts(copies: int) -> FusionDefinition:
 
 @dataclass(frozen=True)
 class Case:
-    """A fusion, the extents of its input for a number of trips, and how many copies it makes."""
+    """A fusion, the extents of its input for a number of trips, and how many copies it makes.
+
+    Attributes
+    ----------
+    part
+        The second of these extents is what the fusion reads of its input, which is larger: rows
+        have results without trips too, and the schedule runs for none.
+    """
 
     name: str
     build: Callable[[int], FusionDefinition]
     shape: Callable[[int], tuple[int, ...]]
     copies: tuple[int, ...] = (2, 3, 5)
+    part: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def inputs(self, trips: int, copies: int, rng: np.random.Generator) -> list[Any]:
+        """Return the inputs with which the loop runs so often."""
+        rows, extent, *rest = self.shape(trips)
+        whole = self.shape(2 * copies + 4)[1] if self.part else extent
+        x = rng.standard_normal((rows, whole, *rest)).astype(np.float32)
+        return [x, extent] if self.part else [x]
 
 
 def columns_of(trips: int) -> tuple[int, ...]:
@@ -154,23 +179,49 @@ CASES = (
     Case("ring, loop by loop", in_parts, columns_of, (3,)),
     Case("ring, roles", lambda n: ring(directed(n, 3), kind=WarpSpecialized()), columns_of, (3,)),
 )
-RUNS = [(case, copies) for case in CASES for copies in case.copies]
+ROLES, CP_ASYNC = WarpSpecialized(), LoadStoreOpType.cp_async
+PARTS = (
+    Case("sum", lambda n: summed(n, part=True), lambda n: (3, n, 3), (2, 3, 5), True),
+    Case("copies", lambda n: summed(n, "full", part=True), lambda n: (3, n, 3), (4,), True),
+    Case("rolled", lambda _: summed("rolled", part=True), lambda n: (3, n, 3), (2,), True),
+    Case("function", lambda n: in_a_function(n, part=True), lambda n: (3, n, 3), (3,), True),
+    *(
+        Case(f"{name}, {what}", build, columns_of, copies, True)
+        for name, how in {
+            "ring": {}, "roles": {"kind": ROLES}, "cp_async": {"load": CP_ASYNC},
+            "cp_async roles": {"kind": ROLES, "load": CP_ASYNC},
+        }.items()
+        for what, build, copies in (
+            ("all", lambda n, how=how: ring(directed(n, ALL), part=True, **how), (2, 3)),
+            ("rolled", lambda _, how=how: ring(directed("rolled", 3), part=True, **how), (3,)),
+        )
+    ),
+)  # fmt: skip
+"""Cases whose kernel is launched for no trips of a loop, too."""
+RUNS = [(case, copies) for case in (*CASES, *PARTS) for copies in case.copies]
 IDS = [f"{case.name}-{copies}" for case, copies in RUNS]
 
 
 def run(case: Case, copies: int, rng: np.random.Generator, **how: Any) -> None:
     """Run one case by hand, with all trips around its copies, against the float64 reference.
 
-    Without trips there is no element, and the automatic path runs instead of the schedule.
+    Without trips the kernel runs nevertheless where a case reads a part of its input. Where it
+    reads all of one without elements, the automatic path runs instead of the schedule.
     """
     fd = case.build(copies)
     for trips in trips_around(copies):
-        inputs = [rng.standard_normal(case.shape(trips)).astype(np.float32)]
+        inputs = case.inputs(trips, copies, rng)
+        if trips or case.part:
+            assert "scheduled by hand" in kernel_for(fd, inputs).header
         fd.validate(inputs, manual=True, **how)
 
 
 def kernel(fd: FusionDefinition, *shape: int) -> Kernel:
     """Return the kernel of a schedule for an input of this shape."""
-    inputs = [np.ones(shape, np.float32)]
+    return kernel_for(fd, [np.ones(shape, np.float32)])
+
+
+def kernel_for(fd: FusionDefinition, inputs: list[Any]) -> Kernel:
+    """Return the kernel of a schedule for these inputs."""
     (made,) = program_of(fd, bind(fd, inputs, manual=True), manual=True).kernels
     return made

@@ -51,7 +51,7 @@ def test_all_loops_stay_rolled(kind):
 @pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
 def test_all_loops_unroll(kind):
     """No loop over trips is left: every load and every wait is in the code once a trip."""
-    made = kernel(ring(directed(ALL, ALL), kind=kind, columns=2560), 2, 2560)
+    made = kernel(ring(directed(ALL, ALL), kind=kind, extent=2560), 2, 2560)
     report, marks, text = compiled(made)
     assert report.rolled_loops == RINGS
     assert marks == report.rolled_loops + report.spin_loops
@@ -61,7 +61,7 @@ def test_all_loops_unroll(kind):
 
 def test_as_many_copies_as_stages_make_stages_constants():
     """Rounds of the main loop know their stages, and parities are one bit of the round."""
-    made = kernel(ring(directed(3, ALL), kind=WarpSpecialized(), columns=12 * 256), 2, 12 * 256)
+    made = kernel(ring(directed(3, ALL), kind=WarpSpecialized(), extent=12 * 256), 2, 12 * 256)
     source = emit(made)
     assert "i0_round % 2" in source
     assert re.search(r"% 3\b", source) is None

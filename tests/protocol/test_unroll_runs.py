@@ -5,7 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rings import interpret
-from unroll_cases import ALL, IDS, RUNS, TILE, directed, in_parts, kernel, ring, run
+from rings.interpret import run_by_hand
+from unroll_cases import (
+    ALL,
+    IDS,
+    PARTS,
+    RUNS,
+    TILE,
+    columns_of,
+    directed,
+    in_parts,
+    kernel,
+    ring,
+    run,
+    trips_around,
+)
 
 from fuser import LoadStoreOpType, Pipelined, WarpSpecialized
 from fuser.protocol.verdict import check
@@ -20,8 +34,21 @@ def test_trips_around_the_copies(case, copies, rng):
     run(case, copies, rng, backend="interpret")
 
 
+@pytest.mark.parametrize(
+    ("case", "copies"), [(c, n) for c in PARTS for n in c.copies if c.shape is columns_of], ids=str
+)
+def test_rings_of_few_trips_and_of_none(case, copies, rng):
+    """One interleaving of all threads in checked mode, each: barriers, stages, what is read."""
+    fd = case.build(copies)
+    for trips in trips_around(copies):
+        x, part = case.inputs(trips, copies, rng)
+        x = rng.integers(-9, 10, x.shape).astype(np.float32)
+        (y,) = run_by_hand(fd, [x, part], seed=trips)
+        np.testing.assert_array_equal(y, x[:, :part].sum(1, dtype=np.float64))
+
+
 def test_a_ring_without_loops_is_proved():
-    found = check(kernel(ring(directed(ALL, ALL), columns=1280), 2, 1280))
+    found = check(kernel(ring(directed(ALL, ALL), extent=1280), 2, 1280))
     assert found.reach == "proved"
 
 
