@@ -12,8 +12,9 @@ rewrite::
     for r in [0, N / 4) rolled: for i in [0, 4) unrolled: f(a + 4 r + i)
     for i in [a + N / 4 * 4, b) rolled: f(i)
 
-With one round or one trip left over there is no loop around it; both loops are rolled, or the
-compiler would unroll them again.
+With one round or one trip left over there is no loop around it, and nothing is left over where N is
+known to be a multiple of 4, as of sizes that are; both loops are rolled, or the compiler would
+unroll them again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import ClassVar
 
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ONE, ZERO, BinOp, Const, Expr, Var, less, maximum, minimum, variables
-from fuser.core.simplify import Facts, prove_non_negative, simplify
+from fuser.core.simplify import Facts, is_multiple, prove_non_negative, simplify
 from fuser.core.unroll import DefaultUnroll, Unroll
 from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.scalar import walk
@@ -118,13 +119,25 @@ class SplitPartial:
         loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For)]
         if all(loop.unroll.kind != "partial" for loop in loops):
             return kernel
-        splitter = _Splitter(declared(kernel))
+        splitter = _Splitter(declared(kernel), not kernel.rings)
         return replace(kernel, body=splitter.body(kernel.body, hardware_facts(kernel, self.facts)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Splitter:
+    """State of one kernel.
+
+    Attributes
+    ----------
+    taken
+        Names that are not free.
+    trusts_sizes
+        Leave out what no size of the shape class leaves over. Rings are checked for any number of
+        trips, and keep it.
+    """
+
     taken: frozenset[str]
+    trusts_sizes: bool
 
     def body(self, body: Body, facts: Facts) -> Body:
         """Rewrite the loops of a body."""
@@ -167,9 +180,12 @@ class _Splitter:
         main = For(name, rounds, (copies,), rolled, label=loop.label, outlined=loop.outlined)
         rest = replace(loop, start=simplify(loop.start + rounds * n, facts), unroll=rolled)
         known = trips.value if isinstance(trips, Const) else None
+        over = None if known is None else known % n
+        if self.trusts_sizes and is_whole(trips, n, facts):
+            over = 0
         return (
             *self.loop(main, None if known is None else known // n, None),
-            *self.loop(rest, None if known is None else known % n, n - 1),
+            *self.loop(rest, over, n - 1),
         )
 
     def loop(self, loop: For, trips: int | None, most: int | None) -> Body:
@@ -182,6 +198,15 @@ class _Splitter:
         if trips is None and most == 1:
             return (If(less(loop.start, loop.extent), once),)
         return (loop,)
+
+
+def is_whole(trips: Expr, n: int, facts: Facts) -> bool:
+    """Return whether trips are known to be a multiple of `n`, as those over known tiles may be."""
+    match trips:
+        case BinOp("/", size, Const(tile)):
+            return is_multiple(size, tile * n, facts)
+        case _:
+            return is_multiple(trips, n, facts)
 
 
 def trip_count(loop: For, facts: Facts) -> tuple[Expr, int | None]:
