@@ -7,13 +7,22 @@ from itertools import product
 
 import numpy as np
 
-from fuser import FusionDefinition, LoadStoreOpType, MemoryType, ParallelType, Pipelined
+from fuser import (
+    FusionDefinition,
+    LoadStoreOpType,
+    MemoryType,
+    ParallelType,
+    Pipelined,
+    WarpSpecialized,
+)
+from fuser.schedule.circular import CircularBufferType
 
 P, L = ParallelType, LoadStoreOpType
 ROWS, COLS = 4, 128
 """Of a tile; the outer ring holds a number for each row of its tiles."""
 LOADS = (L.set, L.cp_async, L.tma)
 OUTER = (Pipelined(), Pipelined("token", "barrier"))
+ROLES, HANDED = WarpSpecialized(), WarpSpecialized(num_registers=(24, 256))
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class Case:
 
     Attributes
     ----------
+    outer
+        Type of the outer ring; in roles, its consumers load the tiles of `x`.
     stages
         Of the outer ring.
     inner
@@ -31,13 +42,16 @@ class Case:
     """
 
     load: L
-    outer: Pipelined
+    outer: CircularBufferType
     stages: int
     inner: int
     beside: bool = False
 
     def __str__(self) -> str:
-        words = self.load.name, self.outer.sync, self.outer.war, f"S{self.stages}"
+        how = "roles", *(["registers"] if self.outer == HANDED else [])
+        if isinstance(self.outer, Pipelined):
+            how = self.outer.sync, self.outer.war
+        words = self.load.name, *how, f"S{self.stages}"
         return "-".join((*words, f"inner{self.inner}", *(["beside"] * self.beside)))
 
     def inputs(self, rng: np.random.Generator, trips: int, inner: int) -> list[np.ndarray]:
@@ -79,4 +93,41 @@ class Case:
 CASES = [
     *(Case(load, outer, 3, inner) for load, outer, inner in product(LOADS, OUTER, (0, 1, 2))),
     *(Case(load, outer, 2, 0, True) for load, outer in product(LOADS, OUTER)),
+    *(Case(load, ROLES, 2, inner) for load, inner in product(LOADS, (0, 2))),
+    Case(L.tma, ROLES, 2, 0, True),
+    Case(L.tma, HANDED, 1, 2),
 ]
+
+
+@dataclass(frozen=True)
+class Once:
+    """``y = x + b``: rows of `x` in a ring with roles, the tile of `b` loaded before they part."""
+
+    load: L
+    outer: WarpSpecialized = ROLES
+
+    def __str__(self) -> str:
+        return f"{self.load.name}-{'registers' if self.outer == HANDED else 'roles'}"
+
+    def inputs(self, rng: np.random.Generator, trips: int) -> list[np.ndarray]:
+        """Return arrays of so many rows."""
+        return [rng.integers(-99, 100, shape).astype("f4") for shape in ((trips, COLS), (COLS,))]
+
+    def fusion(self) -> FusionDefinition:
+        """Return the definition and its schedule."""
+        with FusionDefinition() as fd:
+            x, b = fd.define_tensor([-1, COLS], True), fd.define_tensor([COLS], True)
+            y = x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1])
+            fd.add_output(y)
+        row, tile = x.cache_after(L.tma), b.cache_after(self.load)
+        for t in (row, tile):
+            t.set_memory_type(MemoryType.shared)
+        y.axis(1).parallelize(P.block_x)
+        row.axis(1).parallelize(P.tma)
+        tile.axis(0).parallelize(P.tma if self.load in (L.tma, L.bulk) else P.block_x)
+        row.inline_at(y, 1)
+        row.circular_buffer(2, type=self.outer)
+        return fd
+
+
+ONCE = [*map(Once, (L.set, L.cp_async, L.tma, L.bulk)), Once(L.bulk, HANDED)]

@@ -111,21 +111,22 @@ class NestLowering:
             case Sync(why):
                 return (barrier(why, scope),)
             case Group():
-                return lower_group(self.state, node, scope, self.ring(node.ring), self.body)
+                return lower_group(self.state, node, scope, self.ring(node.ring, scope), self.body)
             case Reuse() | Emit() | Drain():
                 return lower_store(self.state, node, scope)
             case WarpRoles():
-                return lower_roles(self.state, node, scope, self.ring(node.ring), self.body)
+                return lower_roles(self.state, node, scope, self.ring(node.ring, scope), self.body)
             case FenceProducts() | CommitProducts() | AwaitProducts():
                 return lower_product_verb(self.state, node)
             case Compute():
                 return ElementLowering(self.state, scope, node).lower()
             case _:
-                return self.ring(node.ring).lower(node, scope)
+                return self.ring(node.ring, scope).lower(node, scope)
 
-    def ring(self, ring: Ring) -> RingLowering:
+    def ring(self, ring: Ring, scope: Scope) -> RingLowering:
         """Return the lowering of one ring's verbs."""
-        return RingLowering(self.state, ring, self.body)
+        team = None if ring.buffer.is_specialized else scope.team
+        return RingLowering(self.state, ring, self.body, team)
 
     def is_store(self, node: Compute) -> bool:
         """Whether a statement writes one element of a global tensor."""

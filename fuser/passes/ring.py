@@ -74,7 +74,7 @@ from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
 from fuser.passes.producers import by_writers
 from fuser.passes.ring_place import check_place
-from fuser.passes.state import Lowering, Scope
+from fuser.passes.state import Lowering, Scope, Team
 from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
@@ -95,11 +95,15 @@ class RingLowering:
     ----------
     body
         Lowers ordinary nest nodes.
+    team
+        The role that runs the loop of a pipelined ring; None: all threads of the block, or two
+        roles.
     """
 
     state: Lowering
     ring: Ring
     body: BodyLowering
+    team: Team | None = None
 
     # ---- names and numbers -----------------------------------------------------------------
 
@@ -197,8 +201,13 @@ class RingLowering:
 
     def consumers(self) -> int:
         """Return the threads that read a stage: all that compute, or one group of them."""
-        state, roles = self.state, self.ring.buffer.is_specialized
-        return state.threads() // self.groups if roles else state.all_threads()
+        if self.ring.buffer.is_specialized:
+            return self.state.threads() // self.groups
+        return self.everyone()
+
+    def everyone(self) -> int:
+        """Return the threads that run the loop of a pipelined ring."""
+        return self.state.all_threads() if self.team is None else self.team.threads
 
     @property
     def group(self) -> Expr:
@@ -225,13 +234,14 @@ class RingLowering:
 
     def meet(self, why: str) -> Stmt:
         """Return the barrier of all that arrive at this ring's barriers, or write its stages."""
+        if self.team is not None:
+            return NamedBarrier(self.team.barrier, self.team.threads, why)
         return ClusterSync(why) if self.peers > 1 else SyncThreads(why)
 
     def writers(self) -> int:
         """Return the threads that take part in filling a stage."""
         kind = self.ring.buffer.type
-        everyone = self.state.all_threads()
-        return producer_threads(kind) if isinstance(kind, WarpSpecialized) else everyone
+        return producer_threads(kind) if isinstance(kind, WarpSpecialized) else self.everyone()
 
     def loads(self, kind: LoadStoreOpType) -> bool:
         """Whether a tensor of the ring is loaded that way."""
@@ -244,10 +254,10 @@ class RingLowering:
         """Return the statements of a verb."""
         match verb:
             case InitRing():
-                check_place(self.state, self.ring, scope)
-                return self.init()
+                check_place(self.state, self.ring, scope, self.peers)
+                return self.init(scope)
             case InvalRing():
-                return self.inval()
+                return self.inval(scope)
             case Acquire():
                 return self.acquire(verb, scope)
             case Fill():
@@ -261,7 +271,7 @@ class RingLowering:
             case PassTurn():
                 return self.pass_turn()
 
-    def init(self) -> tuple[Stmt, ...]:
+    def init(self, scope: Scope) -> tuple[Stmt, ...]:
         """Initialise the barriers, make them visible, and declare the tokens."""
         state, arrivals = self.state, self.arrivals_of
         state.rings.append(self.outline())
@@ -276,15 +286,15 @@ class RingLowering:
                 (source,) = state.nest.graph.operand_names(name)
                 operand = name in state.product_operands
                 state.fallbacks.append(Fallback(name, source, plan.obstacle, operand))
-        elected = If(equal(THREAD, 0), (*loops, MbarrierInitFence()))
+        elected = If(self.elected(scope), (*loops, MbarrierInitFence()))
         tokens = (DeclareRegisters(self.tokens, DataType.Int, self.stages),)
         sync = self.meet(f"the barriers of {self.ring.name} are initialised")
         return (*(tokens if self.uses_tokens else ()), elected, sync)
 
-    def inval(self) -> tuple[Stmt, ...]:
+    def inval(self, scope: Scope) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
         sync = self.meet(f"nobody waits on the barriers of {self.ring.name} any more")
-        return (sync, If(equal(THREAD, 0), self.each_barrier("post-epilogue", MbarrierInval)))
+        return (sync, If(self.elected(scope), self.each_barrier("post-epilogue", MbarrierInval)))
 
     @property
     def barriers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -396,7 +406,9 @@ class RingLowering:
         by_threads = {n: p for n, p in plans.items() if p.engine == "threads"}
         manual = copies_by_threads(self.state, by_threads, nodes, scope, self.writers())
         rest = keep(nodes, lambda tensor: tensor not in plans)
-        others = self.body(*by_writers(rest, scope, self.state.fresh)) if rest else ()
+        if self.team is None:  # else the role's threads are those that the loops are bound to
+            rest, scope = by_writers(rest, scope, self.state.fresh)
+        others = self.body(rest, scope) if rest else ()
         result: list[Stmt] = [*manual, *others]
         if self.loads(LoadStoreOpType.cp_async):
             result.append(CpAsyncArrive(self.full, stage))

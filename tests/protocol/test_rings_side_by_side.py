@@ -145,10 +145,10 @@ def test_two_sizes_are_not_proved_where_the_block_does_not_meet(monkeypatch):
     assert verdict.note.endswith("nothing is wrong with 6 or fewer trips of each of its sizes")
 
 
-@pytest.mark.parametrize("second", [Pipelined(), WarpSpecialized(P.block_x, (24, 256))], ids=str)
-def test_nothing_is_loaded_behind_registers_handed_over(second):
-    fd = both(second, L.tma, False, 128, WarpSpecialized(P.block_x, (24, 256)))
+def test_roles_do_not_part_behind_registers_handed_over():
+    handed = WarpSpecialized(P.block_x, (24, 256))
+    fd = both(handed, L.tma, False, 128, handed)
     x = np.ones(512, np.float32)
-    text = "loaded by a ring inside the roles of another one, which not all threads of the block"
+    text = "loaded by a warp-specialised ring behind one that handed registers over"
     with pytest.raises(ScheduleError, match=re.escape(text)):
         fd.manual_execute([x, x], backend="interpret")
