@@ -8,6 +8,7 @@ from fuser.core.dtypes import DataType
 from fuser.core.errors import VerifyError
 from fuser.core.expr import Const, Expr, evaluate, to_c
 from fuser.kir.core import Kernel, SharedArray, Stmt, TensorMapParam, TensorParam, walk_stmts
+from fuser.kir.hand_over import hand_over_problems
 from fuser.kir.stmts import (
     BlockReduce,
     BulkLoad,
@@ -19,7 +20,6 @@ from fuser.kir.stmts import (
     MbarrierWaitToken,
     Role,
     Roles,
-    SetMaxRegisters,
     SyncThreads,
     TensorLoad,
     TensorStore,
@@ -27,9 +27,6 @@ from fuser.kir.stmts import (
 from fuser.kir.team_box import TeamBox
 
 WARP_GROUP = 128
-REGISTERS = 64 * 1024
-"""Registers of an SM, all of which one block may have."""
-MAX_REGISTERS = 256
 UNIT = 16
 TENSOR_ALIGN = 128
 PATTERN = {"none": 128, "32B": 256, "64B": 512, "128B": 1024}
@@ -41,6 +38,8 @@ def verify_pipeline(kernel: Kernel) -> None:
     for stmt in walk_stmts(kernel.body):
         for problem in _problems(kernel, stmt):
             raise VerifyError(f"kernel {kernel.name}: {type(stmt).__name__} {problem}")
+    for problem in hand_over_problems(kernel):
+        raise VerifyError(f"kernel {kernel.name}: Roles {problem}")
 
 
 def _problems(kernel: Kernel, stmt: Stmt) -> Iterator[str]:
@@ -154,7 +153,6 @@ def _roles(kernel: Kernel, stmt: Roles) -> Iterator[str]:
         yield f"{role.name} ends at thread {role.range.stop}; the block has {threads}"
     for role in stmt.roles:
         yield from _meetings(role, (x, y, z))
-    yield from _registers(kernel, stmt, threads)
 
 
 def _meetings(role: Role, block: tuple[int, int, int]) -> Iterator[str]:
@@ -182,38 +180,3 @@ def _misses(box: TeamBox, role: Role, block: tuple[int, int, int]) -> bool:
         return box.of(lambda e: int(evaluate(e, at))).range(block)
 
     return any(threads_of(part.start) not in (part, role.range) for _, part in role.parts)
-
-
-def entry_registers(kernel: Kernel, threads: int) -> int:
-    """Return the registers per thread with which a kernel begins that hands some over."""
-    return registers_at_entry(threads * max(1, kernel.min_blocks))
-
-
-def registers_at_entry(threads: int) -> int:
-    """Return the registers per thread when `threads` threads share an SM from the start."""
-    return min(REGISTERS // threads, MAX_REGISTERS) // 8 * 8
-
-
-def _registers(kernel: Kernel, stmt: Roles, threads: int) -> Iterator[str]:
-    """What roles take must have been there or been given up, or an increase waits forever."""
-    entry, total, others = entry_registers(kernel, threads), 0, threads
-    for role in stmt.roles:
-        changes = [s for s in walk_stmts(role.body) if isinstance(s, SetMaxRegisters)]
-        if not changes:
-            continue
-        if role.first_thread % WARP_GROUP or role.threads % WARP_GROUP:
-            yield (
-                f"{role.name}: threads {role.first_thread} to {role.range.stop - 1} change their "
-                f"registers; needed whole warp groups of {WARP_GROUP}"
-            )
-        count, increase = changes[0].count, changes[0].increase
-        if (count < entry) if increase else (count > entry):
-            way = "increases" if increase else "decreases"
-            yield f"{role.name}: {way} its registers to {count}; the kernel begins with {entry}"
-        total += max(c.count for c in changes) * role.threads
-        others -= role.threads
-    if total and total + others * entry > threads * entry:
-        yield (
-            f"hands out {total + others * entry} registers; the block begins with "
-            f"{threads * entry}, {entry} a thread"
-        )

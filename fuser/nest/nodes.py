@@ -115,9 +115,16 @@ class InitRing:
 
 @dataclass(frozen=True, slots=True)
 class InvalRing:
-    """Post-epilogue: nobody waits any more; give the barriers' memory back."""
+    """Post-epilogue: nobody waits any more; give the barriers' memory back.
+
+    Attributes
+    ----------
+    returns
+        Producers take the registers back that they gave to the consumers.
+    """
 
     ring: Ring
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +195,15 @@ class WarpRoles:
     ----------
     serves
         Variable of the producer's loop over consumer groups, if any.
+    returns
+        Consumers give the registers back that they took.
     """
 
     ring: Ring
     producer: tuple[NestNode, ...]
     consumer: tuple[NestNode, ...]
     serves: str = ""
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

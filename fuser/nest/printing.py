@@ -76,8 +76,9 @@ def line(node: NestNode) -> str:
             return f"sync  # {why}"
         case Group(ring):
             return f"each group of the consumer of {ring.name}:"
-        case WarpRoles(ring):
-            return f"warp roles of {ring.name}:"
+        case WarpRoles(ring, returns=returns):
+            back = "  # consumers give their registers back" if returns else ""
+            return f"warp roles of {ring.name}:{back}"
         case Reuse() | Emit() | Drain():
             return store_verb(node)
         case FenceProducts() | CommitProducts() | AwaitProducts():
@@ -119,6 +120,8 @@ def verb(node: RingVerb) -> str:
             return f"pre-prologue: for s in [0, {ring.buffer.stages})  # barriers of {names}"
         case InvalRing():
             why = "behind a barrier of the block: nobody waits any more"
+            if node.returns:
+                why = f"{why}, and producers take their registers back"
             return f"post-epilogue: for s in [0, {ring.buffer.stages})  # {why}"
         case Acquire(_, trip):
             why = (

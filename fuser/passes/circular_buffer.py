@@ -58,13 +58,13 @@ from fuser.nest.nodes import (
     NestNode,
     Ring,
     WarpRoles,
-    children,
     walk,
 )
 from fuser.passes.buffers import trip_of
 from fuser.passes.groups import consumer_groups
+from fuser.passes.hand_over import behind_roles, hands_over, returned
 from fuser.passes.stage_reads import awaited, is_late, released, released_last, settled
-from fuser.schedule.circular import CircularBuffer, Pipelined, WarpSpecialized
+from fuser.schedule.circular import CircularBuffer, Pipelined
 from fuser.schedule.kinds import LoadStoreOpType, MemoryType
 
 
@@ -98,9 +98,7 @@ class CircularBuffers:
             check_agreement(members)
             check_trips(nest, tuple(members))
         cloner = _Cloner(nest, {var: tuple(members) for var, members in loops.items()}, once)
-        body = settled(cloner.body(nest.body))
-        check_behind(body)
-        return replace(nest, body=body)
+        return replace(nest, body=returned(settled(cloner.body(nest.body))))
 
 
 def ring_variable(nest: LoopNest, tensor: str) -> str:
@@ -180,33 +178,6 @@ def check_trips(nest: LoopNest, tensors: tuple[str, ...]) -> None:
                 f"on the same ring of loops {', '.join(first[1])}; inline both inside the same "
                 "loops, or give them the same stage_slice_position"
             )
-
-
-def check_behind(nodes: tuple[NestNode, ...], handed: Ring | None = None) -> Ring | None:
-    """Raise `ScheduleError` if producers that gave their registers away have more to compute.
-
-    Returns the last ring whose registers changed hands.
-    """
-    for node in nodes:
-        if isinstance(node, WarpRoles):
-            handed = node.ring if hands_over(node.ring) else handed
-            continue
-        if handed is not None and isinstance(node, Compute):
-            raise ScheduleError(
-                f"{node.tensor}: is computed by all threads behind the roles of ring "
-                f"{handed.name}, whose producers have given their registers away; needed a ring "
-                "without num_registers, or what it reads inlined into its loops, where the "
-                "consumers go on"
-            )
-        for body in children(node):
-            handed = check_behind(body, handed)
-    return handed
-
-
-def hands_over(ring: Ring) -> bool:
-    """Whether the producers of a ring give registers to its consumers."""
-    kind = ring.buffer.type
-    return isinstance(kind, WarpSpecialized) and kind.num_registers is not None
 
 
 def _text(buffer: CircularBuffer) -> str:
@@ -338,10 +309,10 @@ class _Cloner:
         if groups is not None:
             produce, consume = groups.in_turn(produce), groups.each(consume)
         # With their registers given away, producers cannot run what follows; else all threads do.
-        handed = hands_over(ring)
+        alone, rest = behind_roles(tail) if hands_over(ring) else ((), tail)
         serves = "" if groups is None else groups.serves
-        roles = WarpRoles(ring, produce, (*consume, *tail) if handed else consume, serves)
-        return (*mine, InitRing(ring), roles, InvalRing(ring), *(() if handed else tail))
+        roles = WarpRoles(ring, produce, (*consume, *alone), serves)
+        return (*mine, InitRing(ring), roles, InvalRing(ring), *rest)
 
 
 def linear_trip(nest: LoopNest, ring: Ring) -> tuple[Expr, Expr]:

@@ -72,6 +72,7 @@ from fuser.passes.circular_buffer import keep
 from fuser.passes.cluster import cluster_extents, release_to_all
 from fuser.passes.copies import CopyPlan, plan_copy
 from fuser.passes.guards import guarded
+from fuser.passes.hand_over import taken_back
 from fuser.passes.producers import by_writers
 from fuser.passes.ring_place import check_place
 from fuser.passes.state import Lowering, Scope, Team
@@ -256,8 +257,8 @@ class RingLowering:
             case InitRing():
                 check_place(self.state, self.ring, scope, self.peers)
                 return self.init(scope)
-            case InvalRing():
-                return self.inval(scope)
+            case InvalRing(_, returns):
+                return self.inval(scope, returns=returns)
             case Acquire():
                 return self.acquire(verb, scope)
             case Fill():
@@ -291,10 +292,12 @@ class RingLowering:
         sync = self.meet(f"the barriers of {self.ring.name} are initialised")
         return (*(tokens if self.uses_tokens else ()), elected, sync)
 
-    def inval(self, scope: Scope) -> tuple[Stmt, ...]:
+    def inval(self, scope: Scope, *, returns: bool) -> tuple[Stmt, ...]:
         """Give the barriers back, after everybody has stopped waiting on them."""
         sync = self.meet(f"nobody waits on the barriers of {self.ring.name} any more")
-        return (sync, If(self.elected(scope), self.each_barrier("post-epilogue", MbarrierInval)))
+        given = If(self.elected(scope), self.each_barrier("post-epilogue", MbarrierInval))
+        back = (taken_back(self.ring, self.state.threads()),) if returns else ()
+        return (sync, *back, given)
 
     @property
     def barriers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:

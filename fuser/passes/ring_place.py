@@ -18,11 +18,6 @@ def check_place(state: Lowering, ring: Ring, scope: Scope, peers: int) -> None:
     """
     names = ", ".join(ring.tensors)
     if scope.team is not None:
-        if ring.buffer.is_specialized:
-            raise ScheduleError(
-                f"{names}: loaded by a warp-specialised ring behind one that handed registers "
-                "over, whose producers do not come by; needed a ring without num_registers"
-            )
         check_inside_role(names, scope.team, peers)
         return
     axis = state.extra_axis

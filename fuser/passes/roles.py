@@ -8,13 +8,13 @@ from dataclasses import replace
 from fuser.core.errors import ScheduleError
 from fuser.core.expr import ZERO, Const, Var
 from fuser.kir.core import Stmt
-from fuser.kir.pipeline import registers_at_entry
-from fuser.kir.stmts import Role, Roles, SetMaxRegisters
+from fuser.kir.stmts import Role, Roles
 from fuser.nest.nodes import Group, Ring, WarpRoles
 from fuser.passes.guards import split_guard
+from fuser.passes.hand_over import around
 from fuser.passes.launch import BLOCK
 from fuser.passes.producers import whole_stages
-from fuser.passes.ring import WARP, WARP_GROUP, BodyLowering, RingLowering, producer_threads
+from fuser.passes.ring import WARP, BodyLowering, RingLowering, producer_threads
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.schedule.circular import WarpSpecialized
 
@@ -40,10 +40,8 @@ def lower_roles(
     consumer = replace(scope, facts=narrow, team=Team(ZERO, consumers, Const(CONSUMER_BARRIER)))
     filled = whole_stages(roles.producer, state.nest.schedule.tensors[roles.ring.name])
     produce, consume = body(filled, producer), body(roles.consumer, consumer)
-    if kind.num_registers is not None:
-        fewer, more = kind.num_registers
-        produce = (SetMaxRegisters(fewer, False), *produce)
-        consume = (SetMaxRegisters(more, True), *consume)
+    assert consumer.team is not None
+    consume, produce = around(roles.ring, consume, produce, consumer.team, returns=roles.returns)
     return (
         Roles(
             (
@@ -130,31 +128,4 @@ def check_specialised(
     if consumers % WARP:
         raise ScheduleError(
             f"{name}: warp-specialised over {consumers} threads; whole warps of {WARP} are needed"
-        )
-    if kind.num_registers is None:
-        return
-    if consumers % WARP_GROUP:
-        raise ScheduleError(
-            f"{name}: registers change hands among {consumers} consumer threads; whole warp groups "
-            f"of {WARP_GROUP} are needed"
-        )
-    check_registers(name, kind.num_registers, consumers)
-
-
-def check_registers(name: str, registers: tuple[int, int], consumers: int) -> None:
-    """Raise `ScheduleError` unless producers give at least what consumers take."""
-    fewer, more = registers
-    threads = WARP_GROUP + consumers
-    begin = registers_at_entry(threads)
-    if not fewer <= begin <= more:
-        raise ScheduleError(
-            f"{name}: num_registers ({fewer}, {more}), and a block of {threads} threads begins "
-            f"with {begin} a thread; needed at most that for producers and at least that for "
-            "consumers"
-        )
-    total = fewer * WARP_GROUP + more * consumers
-    if total > begin * threads:
-        raise ScheduleError(
-            f"{name}: num_registers {fewer} x {WARP_GROUP} + {more} x {consumers} = {total}; the "
-            f"block begins with {begin} x {threads} = {begin * threads}, which nothing may exceed"
         )

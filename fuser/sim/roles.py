@@ -13,7 +13,7 @@ from fuser.sim.agent import Agent, Wait
 from fuser.sim.machine import Machine
 from fuser.sim.races import deadlock
 
-WARP, GROUP = 32, 128
+WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +143,3 @@ def named_barrier(m: Machine, agent: Agent, number: Any, threads: int, why: str)
         yield Wait(met, lambda: f"{what} with {int(arrived[slots].max())} of {threads} threads")
     if m.order is not None:
         m.order.met(agent, (key, int(slots[0])))
-
-
-def require_warp_groups(m: Machine, agent: Agent) -> None:
-    """Raise unless all warps of each warp group, as far as `agent` holds them, are active."""
-    size = min(GROUP, agent.lanes)
-    active = agent.active()
-    for start in range(0, agent.lanes, size):
-        group = active[start : start + size]
-        if group.any() and not group.all():
-            raise ProtocolError(
-                f"{m.where(agent)}: only some threads of a warp group execute it; "
-                f"{m.thread(agent, start + int(np.argmin(group)))} does not"
-            )

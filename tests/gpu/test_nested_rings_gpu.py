@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nested_rings import CASES, ONCE, Case, Once
+from side_by_side import BEHIND, both
 
 pytestmark = pytest.mark.gpu
 
@@ -25,3 +26,15 @@ def test_a_tile_that_is_loaded_before_the_roles_part(once: Once, rng: np.random.
         x, b = once.inputs(rng, trips)
         (y,) = fd.manual_execute([x, b], backend="cuda")
         np.testing.assert_array_equal(y, x.astype("f8") + b)
+
+
+@pytest.mark.parametrize(("first", "threads", "second", "load"), BEHIND, ids=str)
+def test_a_ring_behind_registers_handed_over(first, threads, second, load, rng) -> None:
+    """Few trips, too: producers are then done before consumers have taken their registers."""
+    fd = both(second, load, False, threads, first)
+    for one, other in ((1, 1), (1, 3), (3, 1), (2, 7), (7, 2), (200, 300)):
+        a, b = (rng.integers(-9, 10, 128 * n - 4 * (n > 1)).astype("f4") for n in (one, other))
+        for _ in range(5):
+            y, z = fd.manual_execute([a, b], backend="cuda")
+            np.testing.assert_array_equal(y, a.astype("f8") * 2)
+            np.testing.assert_array_equal(z, b.astype("f8") * 3)

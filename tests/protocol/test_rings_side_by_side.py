@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from rings.choices import staged
+from side_by_side import FORMS, both
 
-from fuser import FusionDefinition, LoadStoreOpType, ParallelType, Pipelined, WarpSpecialized
+from fuser import LoadStoreOpType, ParallelType, Pipelined
 from fuser.api.execute import bind, program_of
-from fuser.core.errors import ScheduleError
 from fuser.core.expr import Const
 from fuser.interp.checked import check_kernel
 from fuser.interp.functional import allocate
@@ -25,44 +23,10 @@ from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, model_of, open_model
 from fuser.protocol.mutants import mutants
 from fuser.protocol.verdict import check, prove
-from fuser.schedule.circular import CircularBufferType
 
 pytestmark = pytest.mark.protocol
 
 P, L = ParallelType, LoadStoreOpType
-ROLES = WarpSpecialized(P.block_x)
-FORMS = [
-    *(Pipelined(sync, war) for sync in ("parity", "token") for war in ("mbarrier", "barrier")),
-    ROLES, None,
-]  # fmt: skip
-
-
-def both(
-    second: CircularBufferType | None, load: LoadStoreOpType, swap: bool, threads: int = 32,
-    first: CircularBufferType = ROLES,
-) -> FusionDefinition:  # fmt: skip
-    """``2 a`` through a ring with roles and ``3 b`` through another one, or a tile of one stage."""
-    with FusionDefinition() as fd:
-        a = fd.define_tensor(shape=[-1], contiguity=True)
-        b = fd.define_tensor(shape=[-1], contiguity=True)
-        y, z = a * 2.0, b * 3.0
-        for out in (z, y) if swap else (y, z):
-            fd.add_output(out)
-    for x, out, kind, how in ((a, y, first, L.tma), (b, z, second, load)):
-        cache = staged(x, how)
-        for t in (out, cache):
-            t.split(0, 128)
-        out.split(1, threads)
-        out.axis(2).parallelize(P.block_x)
-        if how in (L.tma, L.bulk):
-            cache.axis(1).parallelize(P.tma)
-        else:
-            cache.split(1, threads)
-            cache.axis(2).parallelize(P.block_x)
-        cache.inline_at(out, 1)
-        if kind is not None:
-            cache.circular_buffer(2, None, kind)
-    return fd
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -143,12 +107,3 @@ def test_two_sizes_are_not_proved_where_the_block_does_not_meet(monkeypatch):
     assert verdict.reach == "unknown"
     assert text in verdict.note
     assert verdict.note.endswith("nothing is wrong with 6 or fewer trips of each of its sizes")
-
-
-def test_roles_do_not_part_behind_registers_handed_over():
-    handed = WarpSpecialized(P.block_x, (24, 256))
-    fd = both(handed, L.tma, False, 128, handed)
-    x = np.ones(512, np.float32)
-    text = "loaded by a warp-specialised ring behind one that handed registers over"
-    with pytest.raises(ScheduleError, match=re.escape(text)):
-        fd.manual_execute([x, x], backend="interpret")

@@ -411,14 +411,11 @@ def row_sums(inlined):
     return fd
 
 
-def test_work_behind_roles_that_gave_registers_away():
+@pytest.mark.parametrize("inlined", [False, True])
+def test_work_behind_roles_that_gave_registers_away(inlined):
+    """By the consumers in the ring's own loops, by all threads behind them: registers go back."""
     x = np.ones((5, 2000), "f4")
-    refused("s_acc: is computed by all threads behind the roles of ring x_cache, whose producers "
-            "have given their registers away; needed a ring without num_registers, or what it "
-            "reads inlined into its loops, where the consumers go on",
-            row_sums(inlined=False).manual_execute, [x], backend="interpret",
-            here=False)  # fmt: skip
-    (got,) = row_sums(inlined=True).manual_execute([x], backend="interpret")
+    (got,) = row_sums(inlined).manual_execute([x], backend="interpret")
     np.testing.assert_array_equal(got, np.full(5, 2000, "f4"))
 
 

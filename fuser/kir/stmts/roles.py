@@ -14,6 +14,7 @@ from fuser.kir.evaluate import run_body
 from fuser.sim import roles
 from fuser.sim.agent import Agent, Wait
 from fuser.sim.machine import Machine
+from fuser.sim.register_pool import change_registers
 
 WARP = 32
 Threads: TypeAlias = range
@@ -156,9 +157,8 @@ class SetMaxRegisters(Stmt):
         return {"direction": "inc" if self.increase else "dec", "count": self.count}
 
     def run(self, m: Machine, agent: Agent) -> Iterator[Wait]:
-        """See :meth:`Stmt.run`; registers of the model are unlimited."""
-        roles.require_warp_groups(m, agent)
-        yield from ()
+        """See :meth:`Stmt.run`; a block has the registers that it began with."""
+        yield from change_registers(m, agent, self.count, increase=self.increase)
 
 
 def _test(role: Role) -> str:
