@@ -33,6 +33,7 @@ from fuser.core.expr import (
 from fuser.core.simplify import Facts, coefficient_of, simplify
 from fuser.nest.nodes import Compute, Loop
 from fuser.passes.copies import CopyPlan
+from fuser.schedule.kinds import ParallelType
 
 MOST_TERMS = 64
 """Boxes whose sizes are added one by one where no closed form is known."""
@@ -60,6 +61,11 @@ def expected_bytes(plan: CopyPlan, node: Compute, loops: Sequence[Loop], facts: 
     for loop in reversed(loops):
         total = total.over(loop, node.tensor)
     return total.nbytes()
+
+
+def is_in_box(loop: Loop) -> bool:
+    """Whether the iterations of a loop around a copy are no boxes of their own in this block."""
+    return loop.parallel is ParallelType.tma or loop.parallel.is_parallel
 
 
 @dataclass(frozen=True, slots=True)

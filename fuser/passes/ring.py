@@ -66,7 +66,7 @@ from fuser.nest.nodes import (
     TakeTurn,
     walk,
 )
-from fuser.passes.box_bytes import expected_bytes
+from fuser.passes.box_bytes import expected_bytes, is_in_box
 from fuser.passes.buffers import buffer_index, stage_of
 from fuser.passes.circular_buffer import keep
 from fuser.passes.cluster import cluster_extents, release_to_all
@@ -78,7 +78,7 @@ from fuser.passes.ring_place import check_place
 from fuser.passes.state import Lowering, Scope, Team
 from fuser.passes.thread_copy import copies_by_threads
 from fuser.schedule.circular import Pipelined, WarpSpecialized
-from fuser.schedule.kinds import LoadStoreOpType, ParallelType
+from fuser.schedule.kinds import LoadStoreOpType
 
 THREAD = Var("thread")
 WARP = 32
@@ -489,11 +489,6 @@ class RingLowering:
             (source,) = self.state.nest.graph.operand_names(name)
             copy = BulkLoad(name, dst, source, at(plan.source), at(plan.nbytes), self.full, stage)
         return guarded(guard, (copy,), scope.facts)
-
-
-def is_in_box(loop: Loop) -> bool:
-    """Whether the iterations of a loop around a copy are no boxes of their own in this block."""
-    return loop.parallel is ParallelType.tma or loop.parallel.is_parallel
 
 
 def producer_threads(kind: WarpSpecialized) -> int:
