@@ -53,7 +53,7 @@ def layout_from_strides(sizes: Sequence[int], strides: Sequence[int], is_cpu: bo
             "is needed"
         )
     rank = len(sizes)
-    inward = _inner_to_outer(sizes, strides)
+    inward = inner_to_outer(sizes, strides, range(rank))
     order = [0] * rank
     contiguity: dict[int, bool | None] = {}
     expected = 1
@@ -68,15 +68,23 @@ def layout_from_strides(sizes: Sequence[int], strides: Sequence[int], is_cpu: bo
     return _attrs(shape, contiguity, tuple(order), is_cpu)
 
 
-def _inner_to_outer(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Order dimensions by stride; those without a meaningful stride stay where they are."""
+def inner_to_outer(
+    sizes: Sequence[int], strides: Sequence[int], declared: Sequence[int]
+) -> list[int]:
+    """Order dimensions by stride; those without a meaningful stride stay where they are.
+
+    Parameters
+    ----------
+    declared
+        The dimensions where they are, outermost first.
+    """
     result: list[int] = []
-    for d in reversed(range(len(sizes))):
+    for d in reversed(declared):
         at = len(result)
         if sizes[d] != 1 and strides[d] != 0:
             for i in reversed(range(len(result))):
                 other = result[i]
-                if sizes[other] != 1 and strides[other] > strides[d]:
+                if sizes[other] != 1 and abs(strides[other]) > abs(strides[d]):
                     at = i
         result.insert(at, d)
     return result

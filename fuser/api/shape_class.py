@@ -8,9 +8,10 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser.api.layout import inner_to_outer
 from fuser.core.expr import (
     ONE,
     ZERO,
@@ -23,8 +24,8 @@ from fuser.core.expr import (
     substitute,
     variables,
 )
-from fuser.fusion.attrs import IotaAttrs, ReduceAttrs, attr_exprs
-from fuser.fusion.graph import FusionGraph
+from fuser.fusion.attrs import InputAttrs, IotaAttrs, ReduceAttrs, attr_exprs
+from fuser.fusion.graph import FusionGraph, Value
 from fuser.fusion.shapes import stride_var
 from fuser.fusion.specialise import size_substitution
 from fuser.kir.core import IndexType
@@ -95,7 +96,7 @@ def classify(
     env: dict[str, int] = {}
     largest = 0
     for name, view in views.items():
-        strides = stride_pattern(name, view, graph.value(name).shape, env)
+        strides = stride_pattern(graph.value(name), view, env)
         far = max(view.shape, default=0) > MAX_COORDINATE
         inputs.append((name, InputClass(strides, power_of_two(view.pointer, MAX_ALIGNMENT), far)))
         span = sum((n - 1) * s for n, s in zip(view.shape, view.strides_elems, strict=True))
@@ -117,48 +118,34 @@ def classify(
     return ShapeClass(tuple(inputs), tuple(multiples.items()), fixed, index), env
 
 
-def stride_pattern(
-    name: str, view: ArrayView, shape: tuple[Expr, ...], env: dict[str, int]
-) -> tuple[Expr, ...]:
+def stride_pattern(value: Value, view: ArrayView, env: dict[str, int]) -> tuple[Expr, ...]:
     """Return the strides as expressions, adding the values of stride variables to `env`.
 
     A stride that equals the next inner dimension's stride times its extent is written as that
-    product, so that index arithmetic can merge the dimensions.
+    product, so that index arithmetic can merge the dimensions. A dimension of one element may have
+    any stride: it has the one of its place in the declared order, as it does with more elements.
     """
-    if is_row_major(view, shape):
-        return contiguous_strides(shape)
+    shape = value.shape
+    if 0 in view.shape:
+        return contiguous_strides(shape)  # nothing is read
+    declared: Sequence[int] = range(len(shape))
+    if isinstance(value.attrs, InputAttrs):
+        declared = value.attrs.outer_to_inner
     strides: list[Expr] = [ZERO] * len(shape)
-    order = sorted(
-        (d for d, e in enumerate(shape) if e != ONE and (view.shape[d] > 1)),
-        key=lambda d: (abs(view.strides_elems[d]), -d),
-    )
     step: Expr = ONE
     step_elems = 1
-    for d in [*order, *(d for d, e in enumerate(shape) if e != ONE and view.shape[d] <= 1)]:
-        actual = view.strides_elems[d]
-        if view.shape[d] > 1 and actual == 0:
+    for d in inner_to_outer(view.shape, view.strides_elems, declared):
+        actual, size = view.strides_elems[d], view.shape[d]
+        if shape[d] == ONE or (size > 1 and actual == 0):
             continue
-        if view.shape[d] <= 1 or actual == step_elems:
+        if size <= 1 or actual == step_elems:
             strides[d] = step
-            step, step_elems = step * shape[d], step_elems * view.shape[d]
+            step, step_elems = step * shape[d], step_elems * size
         else:
-            strides[d] = stride_var(name, d)
-            env[stride_var(name, d).name] = actual
-            step, step_elems = strides[d] * shape[d], actual * view.shape[d]
+            strides[d] = stride_var(value.name, d)
+            env[stride_var(value.name, d).name] = actual
+            step, step_elems = strides[d] * shape[d], actual * size
     return tuple(strides)
-
-
-def is_row_major(view: ArrayView, shape: tuple[Expr, ...]) -> bool:
-    """Whether the elements lie in order; the strides of one element, or of none, do not count."""
-    if 0 in view.shape:
-        return True
-    step = 1
-    dims = zip(shape, view.shape, view.strides_elems, strict=True)
-    for extent, size, stride in reversed(list(dims)):
-        if size > 1 and (extent == ONE or stride != step):
-            return False
-        step *= size
-    return True
 
 
 def largest_numbers(graph: FusionGraph, sizes: Mapping[str, int]) -> Iterator[int]:

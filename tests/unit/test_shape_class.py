@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.api.execute import bind
 from fuser.api.shape_class import INDEX_LIMIT
+from fuser.core.expr import ONE
 
 pytestmark = pytest.mark.unit
 
@@ -87,3 +90,26 @@ def test_row_counts_that_decide_the_width_of_vectors_make_three_classes(dtype):
     divisible = [dict(cls.multiples).get("x_size0", 1) for cls in classes]
     assert sorted(divisible)[0] == 1
     assert max(divisible) == whole  # vectors of 16 bytes where they fit
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("ones", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_a_dimension_of_one_element_has_the_stride_of_its_place(order, ones):
+    """As it has with more elements, so that vectors and boxes find the row: same code for both."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1] * 3, contiguity=[False, False, True], stride_order=order)
+        fd.add_output(x + x)
+    inner = sorted(range(3), key=lambda d: order[d])
+    found = []
+    for few in ((), ones):
+        sizes = [1 if d in few else 4 + d for d in range(3)]
+        memory = np.arange(16**3, dtype=np.float32).reshape([16] * 3)
+        memory = memory.transpose(np.argsort(inner[::-1]))
+        view = memory[tuple(slice(n) for n in sizes)]
+        found.append(bind(fd, [view]).cls.inputs[0][1].strides)
+        (y,) = fd.execute([view], backend="interpret")
+        np.testing.assert_array_equal(y, view + view)
+    many, few_strides = found
+    assert few_strides[inner[0]] == many[inner[0]] == ONE
+    kept = [d for d in range(3) if d not in ones]
+    assert [few_strides[d] for d in kept] == [many[d] for d in kept]
