@@ -24,10 +24,11 @@ pytestmark = [
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
 CLUSTERS, BESIDE = tuple(matrix.clusters()), tuple(matrix.beside_multicast())
 """Choices go round in cycles of 2 to 6: every 17th, and every fifth of three loads, differ."""
+LONG = tuple(matrix.long_tiles())
 FEW = (
     *matrix.covering(), *matrix.every_distance(), *matrix.seed_sizes(),
     *matrix.with_registers()[::3], *CLUSTERS[::17], *BESIDE[::5],
-    *matrix.of_groups(),
+    *matrix.of_groups(), *LONG[::31],
 )  # fmt: skip
 CELLS = matrix.whole() if ALL else FEW
 

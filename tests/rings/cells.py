@@ -110,7 +110,7 @@ class Cell:
                      and self.hands_registers_over
                      and self.tile < 512)  # an element a thread
             and not (f in ("multi_dim", "reduction_outer", "store_boxes")
-                     and self.hands_registers_over and self.tile < 1024)
+                     and self.hands_registers_over and self.tile != 1024)  # a column a thread
             and not (f in ("reduction_outer", "inner_persistent", "matmul", "store_boxes", "copy",
                            "nested")
                      and self.variant is not P.serial)

@@ -54,13 +54,23 @@ STORES = (
 SLOTS = tuple((s, p) for s in range(1, 5) for p in range(s))
 """S and P of rings in registers."""
 MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
+LONG = (
+    Cell("single_dim", (L.tma,), tile=320),
+    Cell("single_dim", (L.tma,), tile=640),
+    Cell("multi_dim", (L.tma,), tile=2048),
+    Cell("reduction_outer", (L.tma,), tile=1280),
+    Cell("store", (L.tma,), tile=640),
+    Cell("copy", (L.tma,), tile=640),
+    Cell("groups_map", (L.tma,), type="groups", tile=640),
+)
+"""Tiles that become boxes of a size of their own, or end with one that overhangs."""
 
 
 def whole() -> tuple[Cell, ...]:
     """Return every cell: blocks that each cross some choices completely."""
     blocks = (
         _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), beside_multicast(),
-        grouped(), _nested(), _registers(),
+        grouped(), _nested(), _registers(), long_tiles(),
     )  # fmt: skip
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
@@ -226,6 +236,15 @@ def _registers() -> Iterator[Cell]:
         base = Cell("registers", (L.set,), slots, ahead, dtype=next(dtypes), variant=variant)
         for trips, edge in itertools.product(TRIPS, EDGES):
             cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+def long_tiles() -> Iterator[Cell]:
+    """Tiles of several boxes, with every type, dtype and edge."""
+    for base, kind, dtype in itertools.product(LONG, TYPES, DTYPES):
+        for trips, edge in zip(("1", "S+1", "3S+1"), EDGES, strict=True):
+            cell = replace(base, type=kind, dtype=dtype, trips=trips, edge=edge)
             if cell.is_legal():
                 yield cell
 
