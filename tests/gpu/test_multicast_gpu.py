@@ -12,9 +12,9 @@ from rings.on_gpu import run_guarded
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
-EVERY = 5
-"""Of the cells of a type, so many-th: other choices go round in cycles of 2, 3, 4, 5 and 6."""
-CELLS = (*matrix.clusters(), *matrix.beside_multicast())
+EVERY = 7
+"""Of the cells of a type, so many-th: other choices go round in cycles of 2 to 6."""
+CELLS = (*matrix.clusters(), *matrix.beside_multicast(), *matrix.groups_in_clusters())
 TYPES = tuple(dict.fromkeys(cell.type for cell in CELLS))
 
 

@@ -11,7 +11,7 @@ import os
 import numpy as np
 import pytest
 from rings import interpret, matrix
-from rings.cells import GROUPED, Cell
+from rings.cells import DIMS, GROUPED, SHARED, Cell
 from rings.families import Choices, L, P, buffered, shared_out, staged, tensor, tiled
 
 from fuser import FusionDefinition
@@ -22,13 +22,16 @@ pytestmark = [
 ]
 
 ALL = os.environ.get("FUSER_RING_MATRIX") == "all"
-CLUSTERS, BESIDE = tuple(matrix.clusters()), tuple(matrix.beside_multicast())
-"""Choices go round in cycles of 2 to 6: every 17th, and every fifth of three loads, differ."""
-LONG = tuple(matrix.long_tiles())
+SAMPLED = (
+    *tuple(matrix.clusters())[::37], *tuple(matrix.beside_multicast())[::7],
+    *tuple(matrix.groups_in_clusters())[::23], *tuple(matrix.nested_pairs())[::23],
+    *tuple(matrix.other_fp8())[::25], *tuple(matrix.of_many_dimensions())[::23],
+    *tuple(matrix.long_tiles())[::31],
+)  # fmt: skip
+"""Choices go round in short cycles: steps that have no divisor in common with them meet many."""
 FEW = (
     *matrix.covering(), *matrix.every_distance(), *matrix.seed_sizes(),
-    *matrix.with_registers()[::3], *CLUSTERS[::17], *BESIDE[::5],
-    *matrix.of_groups(), *LONG[::31],
+    *matrix.with_registers()[::3], *matrix.of_groups(), *SAMPLED,
 )  # fmt: skip
 CELLS = matrix.whole() if ALL else FEW
 
@@ -72,6 +75,11 @@ def test_the_subset_meets_what_it_says() -> None:
     assert of_groups == set(itertools.product(every, GROUPED))
     assert {c.trips for c in matrix.of_groups()} == set(matrix.TRIPS)
     assert {c.stages for c in matrix.of_groups()} == set(matrix.STAGES)
+    assert {c.family for c in SAMPLED} >= {*SHARED, *DIMS, "nested_pair"}
+    shared = [c for c in SAMPLED if c.family in SHARED]
+    assert {c.type for c in shared} == set(matrix.TYPES)
+    assert {c.loads[0] for c in shared} == set(matrix.KINDS)
+    assert {c.cluster for c in shared} == {2, 4}
 
 
 @pytest.mark.parametrize("load", [L.tma, L.bulk], ids=lambda load: load.name)

@@ -18,6 +18,12 @@ GROUPED = ("groups", "groups-regs", "pingpong", "pingpong-regs")
 ROLES = ("ws", "ws-regs", *GROUPED)
 PRODUCTS = ("product", "product_turned", "product_rounds", "groups_product")
 """Families that tensor cores compute."""
+DIMS = tuple(f"dims_{rank}" for rank in (3, 4, 5))
+"""Families whose boxes have as many dimensions."""
+NESTED = ("nested", "nested_pair")
+"""Families with a ring in registers inside a tile."""
+SHARED = ("multicast", "groups_multicast")
+"""Families of clusters, whose blocks share boxes."""
 TYPES = ("parity-mbarrier", "parity-barrier", "token-mbarrier", "token-barrier", *ROLES)
 TRIPS = ("0", "1", "S-1", "S", "S+1", "3S+1")
 EDGES = ("whole", "cut", "odd")
@@ -25,7 +31,7 @@ BLOCKS = 3
 WHOLE_CLUSTERS = 4
 """Blocks that fill clusters of 2 and of 4."""
 REGISTERS = (40, 232)
-BOUND = {DataType.Float8_e4m3fn: 3}
+BOUND = {DataType.Float8_e4m3fn: 3, DataType.Float8_e5m2: 2}
 """Largest input magnitude whose results every operation of a family represents exactly."""
 
 
@@ -95,9 +101,9 @@ class Cell:
         roles, f = self.type in ROLES, self.family
         return (
             self.prefetch < self.stages
-            and (f == "multicast") == (self.cluster > 1)
+            and (f in SHARED) == (self.cluster > 1)
             and len(self.loads) == self.of.inputs
-            and (self.slots > self.ahead if f == "nested" else not self.slots)
+            and (self.slots > self.ahead if f in NESTED else not self.slots)
             and not (f == "registers" and (self.type, self.loads) != (TYPES[0], (L.set,)))
             and not (self.of.boxes_only and any(load is not L.tma for load in self.loads))
             and (self.type in GROUPED) == bool(self.of.slice)
@@ -106,17 +112,17 @@ class Cell:
             and not (self.of.slice and self.variant is not P.serial)
             and not (f == "groups_sum" and self.tile != 256)  # its tile is another
             and not (roles and self.prefetch != self.stages - 1)
-            and not (f in ("single_dim", "pointwise", "store", "multicast", "nested")
+            and not (f in ("single_dim", "pointwise", "store", "multicast", *NESTED, *DIMS)
                      and self.hands_registers_over
                      and self.tile < 512)  # an element a thread
             and not (f in ("multi_dim", "reduction_outer", "store_boxes")
                      and self.hands_registers_over and self.tile != 1024)  # a column a thread
             and not (f in ("reduction_outer", "inner_persistent", "matmul", "store_boxes", "copy",
-                           "nested")
+                           *NESTED, *DIMS)
                      and self.variant is not P.serial)
             and not (self.edge != "whole" and (self.trips == "0" or f == "inner_persistent"))
-            and not (f == "multicast" and self.loads[-1] is not L.tma)  # nothing else is
-            and not (f in ("pointwise", "multicast") and self.edge == "odd"
+            and not (f in SHARED and self.loads[-1] is not L.tma)  # nothing else is multicast
+            and not (f in ("pointwise", *SHARED) and self.edge == "odd"
                      and any(load not in ENGINE for load in self.loads))  # rows of no whole vector
             and not (f == "copy" and roles)  # nothing is bound to threads
             and not (f == "store_alone" and (self.type != TYPES[0]

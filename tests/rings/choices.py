@@ -21,6 +21,8 @@ BOXES = 3
 """Tiles of a row that stays in one stage."""
 SIDE = 16
 """Rows and columns of a matrix product's tile."""
+SIDES = 2
+"""Extent of a box along each but the last of many dimensions."""
 GROUPS = 2
 """Consumer groups."""
 TURN = 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rings.choices import (
     ENGINE,
     ROWS,
     SIDE,
+    SIDES,
     Choices,
     L,
     P,
@@ -31,7 +33,7 @@ from rings.choices import (
     tensor,
     tiled,
 )
-from rings.groups import groups_map, groups_stream, groups_sum
+from rings.groups import groups_map, groups_multicast, groups_stream, groups_sum
 from rings.products import (
     COLUMNS,
     depth,
@@ -67,6 +69,32 @@ def multi_dim(c: Choices) -> FusionDefinition:
     y.axis(2).parallelize(P.serial if c.variant is P.serial else c.variant)
     y.axis(3).parallelize(P.block_x)
     for axis in (2, 3):
+        cache.axis(axis).parallelize(P.tma)
+    buffered(cache, y, 2, c)
+    return fd
+
+
+def many_dim(rank: int, c: Choices) -> FusionDefinition:
+    """``y = 2 x + 1`` of a tensor of several dimensions, boxes of as many: the first in trips.
+
+    Two rows of a box, `SIDES` along each dimension between, columns over blocks.
+    """
+    with FusionDefinition() as fd:
+        extents = [-1, *[SIDES] * (rank - 2), -1]
+        x = fd.define_tensor(shape=extents, contiguity=[True] * rank, dtype=c.dtype)
+        y = fd.ops.cast(x * 2.0 + 1.0, dtype=c.dtype)
+        fd.add_output(y)
+    cache = staged(x, c.single)
+    for t in (y, cache):
+        t.split(rank - 1, c.tile // SIDES ** (rank - 1))
+        t.split(0, SIDES)
+        t.reorder({rank: 0})  # column tile, row tile, row, other dimensions, column
+        t.axis(0).parallelize(P.grid_x)
+    for _ in range(rank - 1):
+        y.merge(2)
+    y.split(2, c.threads)
+    y.axis(3).parallelize(P.block_x)
+    for axis in range(2, rank + 2):
         cache.axis(axis).parallelize(P.tma)
     buffered(cache, y, 2, c)
     return fd
@@ -186,19 +214,27 @@ def multicast(c: Choices) -> FusionDefinition:
 
 
 def nested(c: Choices) -> FusionDefinition:
-    """``y = 2 x + 1`` of a vector: tiles through shared memory, their parts through registers."""
-    fd, x, y = affine(1, c)
-    cache = staged(x, c.single)
+    """``y = 2 x + 1``, or ``+ z``, of vectors: tiles through shared memory, parts of `x` through
+    registers.
+    """
+    with FusionDefinition() as fd:
+        x, *others = (tensor(fd, 1, c.dtype) for _ in c.loads)
+        y = fd.ops.cast(x * 2.0 + (others[0] if others else 1.0), dtype=c.dtype)
+        fd.add_output(y)
+    cache, *beside = (staged(t, load) for t, load in zip((x, *others), c.loads, strict=True))
     part = cache.cache_after()
     for t in (y, part):
         t.split(0, c.tile)
         t.split(1, EACH * c.threads)
         t.split(2, c.threads)  # tile, part, element of a thread, thread
         t.axis(3).parallelize(P.block_x)
-    tiled(cache, 0, c.single, c)
+    for t, load in zip((cache, *beside), c.loads, strict=True):
+        tiled(t, 0, load, c)
     part.inline_at(y, 2)
     part.circular_buffer(c.slots, c.ahead)
     buffered(cache, part, 1, c)
+    for t in beside:
+        buffered(t, y, 1, c)
     return fd
 
 
@@ -363,6 +399,14 @@ FAMILIES = {
         multi_dim, 1, lambda n, m, tile: ((n, m),), lambda tile: ROWS, lambda a: a[0] * 2 + 1,
         columns=True, outer=True, boxes_only=True,
     ),
+    **{
+        f"dims_{rank}": Family(
+            partial(many_dim, rank), 1,
+            lambda n, m, tile, rank=rank: ((n, *[SIDES] * (rank - 2), m),),
+            lambda tile: SIDES, lambda a: a[0] * 2 + 1, columns=True, outer=True, boxes_only=True,
+        )
+        for rank in (3, 4, 5)
+    },
     "pointwise": Family(
         pointwise, 2, lambda n, m, tile: ((m, n),) * 2, lambda tile: tile,
         lambda a: a[0] * 2 + a[1],
@@ -396,6 +440,9 @@ FAMILIES = {
     "nested": Family(
         nested, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
     ),
+    "nested_pair": Family(
+        nested, 2, lambda n, m, tile: ((n,),) * 2, lambda tile: tile, lambda a: a[0] * 2 + a[1]
+    ),
     "registers": Family(
         registers, 1, lambda n, m, tile: ((n,),), lambda tile: tile, lambda a: a[0] * 2 + 1
     ),
@@ -410,6 +457,10 @@ FAMILIES = {
     "groups_pair": Family(
         groups_stream, 2, lambda n, m, tile: ((n,),) * 2, lambda tile: tile,
         lambda a: a[0] * 2 + a[1], slice=3,
+    ),
+    "groups_multicast": Family(
+        groups_multicast, 2, lambda n, m, tile: ((m, n), (n,)), lambda tile: tile,
+        lambda a: a[0] * 2 + a[1], slice=5,
     ),
     "groups_sum": Family(
         groups_sum, 1, lambda n, m, tile: ((m, n),), lambda tile: DEPTH,

@@ -75,3 +75,31 @@ def groups_stream(c: Choices) -> FusionDefinition:
     for cache in caches:
         buffered(cache, y, 3, c)
     return fd
+
+
+def groups_multicast(c: Choices) -> FusionDefinition:
+    """``y = 2 x + b`` of rows over the blocks of clusters, whose groups have `TURN` tiles a turn.
+
+    The tiles of `b` are multicast; each block loads its own rows of `x`.
+    """
+    with FusionDefinition() as fd:
+        x, b = tensor(fd, 2, c.dtype), tensor(fd, 1, c.dtype)
+        y = fd.ops.add(x * 2.0, fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1]))
+        y = fd.ops.cast(y, dtype=c.dtype)
+        fd.add_output(y)
+    caches = [staged(t, load) for t, load in zip((x, b), c.loads, strict=True)]
+    own = replace(c, threads=c.threads // GROUPS)
+    y.split(0, c.cluster)  # cluster, block of it, column
+    fd.sched.transform_like(y, caches)
+    shared_out(y, 2, own)
+    for cache, load in zip(caches, c.loads, strict=True):
+        tiled(cache, 2, load, own)
+    for t in (y, *caches):
+        t.split(2, TURN)
+        t.split(2, GROUPS)  # cluster, block of it, round, group, trip, what is in a tile
+        for axis, bound in enumerate((P.grid_x, P.cluster_x, P.serial, P.block_y)):
+            if bound is not P.serial:
+                t.axis(axis).parallelize(bound)
+    for cache in caches:
+        buffered(cache, y, 5, c)
+    return fd

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from functools import cache
 
 from fuser import DataType, LoadStoreOpType, ParallelType
-from rings.cells import EDGES, GROUPED, ROLES, TRIPS, TYPES, Cell
+from rings.cells import DIMS, EDGES, GROUPED, ROLES, TRIPS, TYPES, Cell
 from rings.families import FAMILIES
 
 P, L = ParallelType, LoadStoreOpType
@@ -53,6 +53,8 @@ STORES = (
 """Families whose outputs the copy engine stores."""
 SLOTS = tuple((s, p) for s in range(1, 5) for p in range(s))
 """S and P of rings in registers."""
+ALONE_IN_A_BLOCK = tuple(kind for kind in TYPES if kind not in GROUPED)
+"""Types without consumer groups."""
 MULTICAST = Cell("multicast", (L.tma, L.tma), cluster=2)
 LONG = (
     Cell("single_dim", (L.tma,), tile=320),
@@ -70,7 +72,8 @@ def whole() -> tuple[Cell, ...]:
     """Return every cell: blocks that each cross some choices completely."""
     blocks = (
         _seed(), _families(), _protocols(), _dtypes(), _stores(), clusters(), beside_multicast(),
-        grouped(), _nested(), _registers(), long_tiles(),
+        grouped(), groups_in_clusters(), _nested(), nested_pairs(), _registers(), other_fp8(),
+        of_many_dimensions(), long_tiles(),
     )  # fmt: skip
     return tuple(dict.fromkeys(itertools.chain(*blocks)))
 
@@ -155,18 +158,23 @@ def _stores() -> Iterator[Cell]:
                 yield cell
 
 
-def clusters(types: Sequence[str] = TYPES) -> Iterator[Cell]:
-    """Multicast in clusters of 2 and 4, with every S, P, type and trips; the rest in turn."""
-    distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES]
+def clusters(types: Sequence[str] = ALONE_IN_A_BLOCK) -> Iterator[Cell]:
+    """Multicast in clusters of 2 and 4, with every S, type and trips; the rest in turn.
+
+    And every P up to four stages.
+    """
+    distances = [(s, p) for s, p in DISTANCES if s <= MOST_CLUSTER_STAGES or p in (0, s - 1)]
     dtypes, edges = itertools.cycle(DTYPES), itertools.cycle(EDGES)
-    bindings, tiles = itertools.cycle((*BINDINGS, P.serial)), itertools.cycle(TILES[:2])
+    bindings = itertools.cycle((*BINDINGS, *BINDINGS, P.serial))
+    tiles = itertools.cycle(TILES[:2])
     for blocks, (stages, prefetch), kind in itertools.product((2, 4), distances, types):
+        base = replace(
+            MULTICAST, cluster=blocks, stages=stages, prefetch=prefetch, type=kind,
+            dtype=next(dtypes), variant=next(bindings),
+            tile=512 if kind == "ws-regs" else next(tiles),
+        )  # fmt: skip
         for trips in TRIPS:
-            cell = replace(
-                MULTICAST, cluster=blocks, stages=stages, prefetch=prefetch, type=kind, trips=trips,
-                dtype=next(dtypes), variant=next(bindings), edge=next(edges),
-                tile=512 if kind == "ws-regs" else next(tiles),
-            )  # fmt: skip
+            cell = replace(base, trips=trips, edge=next(edges))
             if not cell.is_legal():
                 cell = replace(cell, edge="whole")
             if cell.is_legal():
@@ -188,6 +196,24 @@ def beside_multicast() -> Iterator[Cell]:
             if other.is_legal():
                 yield other
                 break
+
+
+def groups_in_clusters() -> Iterator[Cell]:
+    """Two consumer groups in each block, of boxes that the blocks share; the rest in turn."""
+    base = replace(MULTICAST, family="groups_multicast")
+    dtypes, edges, blocks = (itertools.cycle(c) for c in (DTYPES, EDGES, (2, 4, 2)))
+    tiles = itertools.cycle(TILES[:2])
+    for kind, load, stages in itertools.product(GROUPED, KINDS, range(1, MOST_CLUSTER_STAGES + 1)):
+        made = replace(
+            base, loads=(load, L.tma), type=kind, stages=stages, prefetch=stages - 1,
+            dtype=next(dtypes), cluster=next(blocks), tile=next(tiles),
+        )  # fmt: skip
+        for trips in TRIPS:
+            cell = replace(made, trips=trips, edge=next(edges))
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
 
 
 def grouped() -> Iterator[Cell]:
@@ -225,6 +251,58 @@ def _nested() -> Iterator[Cell]:
         )  # fmt: skip
         for trips, edge in (("1", "odd"), ("S", "whole"), ("3S+1", "cut")):
             cell = replace(base, trips=trips, edge=edge)
+            if cell.is_legal():
+                yield cell
+
+
+def nested_pairs() -> Iterator[Cell]:
+    """Every pair of loads, of which one goes on into a ring in registers; the rest in turn."""
+    dtypes, slots = itertools.cycle(DTYPES), itertools.cycle(SLOTS)
+    distances = itertools.cycle(((2, 1), (3, 1), (3, 2), (1, 0), (4, 2)))
+    edges = itertools.cycle(EDGES)
+    every = (*PAIRS, *(pair[::-1] for pair in PAIRS if len(set(pair)) > 1))
+    for loads, kind in itertools.product(every, ALONE_IN_A_BLOCK):
+        (stages, prefetch), (own, ahead) = next(distances), next(slots)
+        base = Cell(
+            "nested_pair", loads, stages, stages - 1 if kind in ROLES else prefetch, kind,
+            next(dtypes), slots=own, ahead=ahead, tile=1024,
+        )  # fmt: skip
+        for trips in ("1", "S", "3S+1"):
+            cell = replace(base, trips=trips, edge=next(edges))
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole")
+            if cell.is_legal():
+                yield cell
+
+
+def of_many_dimensions() -> Iterator[Cell]:
+    """Boxes of 3 to 5 dimensions with every type and dtype; the rest in turn."""
+    distances, tiles = itertools.cycle(((3, 2), (2, 1), (4, 1))), itertools.cycle((512, 1024))
+    trips, edges = itertools.cycle(TRIPS), itertools.cycle(EDGES)
+    for family, kind, dtype in itertools.product(DIMS, ALONE_IN_A_BLOCK, DTYPES):
+        stages, prefetch = next(distances)
+        base = Cell(
+            family, (L.tma,), stages, stages - 1 if kind in ROLES else prefetch, kind, dtype,
+            tile=next(tiles),
+        )  # fmt: skip
+        for _ in range(2):
+            cell = replace(base, trips=next(trips), edge=next(edges))
+            if not cell.is_legal():
+                cell = replace(cell, edge="whole", trips="S")
+            if cell.is_legal():
+                yield cell
+
+
+def other_fp8() -> Iterator[Cell]:
+    """The other format of 8 bits with every way to load and type; tiles and trips in turn."""
+    tiles, trips = itertools.cycle(TILES), itertools.cycle(TRIPS[1:])
+    for loads, kind in itertools.product((*ALONE, *PAIRS), ALONE_IN_A_BLOCK):
+        base = Cell(
+            "single_dim" if len(loads) == 1 else "pointwise", loads, type=kind, tile=next(tiles),
+            dtype=DataType.Float8_e5m2, trips=next(trips),
+        )  # fmt: skip
+        for edge in EDGES:
+            cell = replace(base, edge=edge)
             if cell.is_legal():
                 yield cell
 
