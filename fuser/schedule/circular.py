@@ -24,8 +24,8 @@ class Pipelined:
         How a stage is found full: by the parity of its phase (one arrival by the elected thread) or
         by the token of the thread's own arrival (every thread arrives).
     war
-        How a stage is found free: a barrier of the block at the end of each trip, or an mbarrier
-        per stage on which readers arrive.
+        How a stage is found free: a barrier of the block at the end of each trip, of the cluster
+        where its blocks share boxes, or an mbarrier per stage on which readers arrive.
     """
 
     sync: Literal["parity", "token"] = "parity"

@@ -353,7 +353,9 @@ def test_other_suffixes_and_places_are_refused(tmp_path):
         write(tmp_path / "missing" / "t.svg", t)
 
 
-@pytest.mark.parametrize("type", [PIPELINED, WarpSpecialized()], ids=str)
+@pytest.mark.parametrize(
+    "type", [PIPELINED, Pipelined("token", "barrier"), WarpSpecialized()], ids=str
+)
 def test_of_a_cluster_the_first_block_is_drawn(type):
     """The other blocks run with it, and are not seen: their stages and warps are not drawn."""
     c = families.Choices((TMA, TMA), cluster=2, type=type)

@@ -262,6 +262,38 @@ def test_each_block_announces_to_itself_what_is_copied_to_it(kind: CircularBuffe
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.words)
+@pytest.mark.parametrize(("rows", "elements"), [(3, 500), (7, 20)])
+def test_clusters_beyond_a_rings_own(kind: CircularBufferType, rows: int, elements: int):
+    """Another output has more clusters, or fewer: all blocks of one come by its barriers."""
+    with FusionDefinition() as fd:
+        x, b = tensor(fd, 2, DataType.Float), tensor(fd, 1, DataType.Float)
+        w = tensor(fd, 1, DataType.Float)
+        z, y = w * 2.0, x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1])
+        fd.add_output(z)
+        fd.add_output(y)
+    caches = [staged(t, L.tma) for t in (x, b)]
+    z.split(0, 32)
+    z.split(0, 2)
+    z.axis(2).parallelize(P.block_x)
+    y.split(0, 2)
+    y.split(2, 256)
+    fd.sched.transform_like(y, caches)
+    y.split(3, 32)
+    y.axis(4).parallelize(P.block_x)
+    for t in (z, y, *caches):
+        t.axis(0).parallelize(P.grid_x)
+        t.axis(1).parallelize(P.cluster_x)
+    for cache in caches:
+        cache.axis(3).parallelize(P.tma)
+        buffered(cache, y, 3, Choices(stages=2, type=kind))
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(-9, 9, n).astype("f4") for n in ((rows, 1000), 1000, elements)]
+    doubled, added = interpret.run_by_hand(fd, arrays, rows)
+    np.testing.assert_array_equal(doubled, 2 * arrays[2])
+    np.testing.assert_array_equal(added, arrays[0] + arrays[1])
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.words)
 def test_stores_out_of_a_stage_that_is_multicast(kind: CircularBufferType):
     """The block that stores is the one that fills it again: it knows when its store has read."""
     with FusionDefinition() as fd:
