@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+Reason: TypeAlias = Literal["user", "required", "heuristic"]
 DefaultUnroll: TypeAlias = Literal["auto", "rolled"]
 """What becomes of loops that nobody gave a directive: full for short constant trips, or rolled."""
 LoopPart: TypeAlias = Literal["prologue", "main", "epilogue", "producer", "consumer"]
@@ -50,6 +51,9 @@ class Unroll:
     most_products
         Matrix instructions that all copies of a body may have: the compiler takes a second for 128
         of them, and eight for 256.
+    registers
+        Array in registers of which the loop's variable chooses elements: registers have no
+        addresses, so that nothing but ``"full"`` leaves it there.
     parts
         Other directives of loops that are made of it when it is a ring's loop of trips.
     """
@@ -58,7 +62,15 @@ class Unroll:
     factor: int = 1
     origin: str = ""
     most_products: int = MOST_PRODUCTS
+    registers: str = ""
     parts: tuple[tuple[LoopPart, Unroll], ...] = ()
+
+    @property
+    def reason(self) -> Reason:
+        """Who chose: the user, nobody, as nothing else is possible, or the generator."""
+        if self.origin:
+            return "user"
+        return "required" if self.registers and self.kind == "full" else "heuristic"
 
     @property
     def is_given(self) -> bool:

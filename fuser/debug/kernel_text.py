@@ -104,12 +104,25 @@ def _field(field: Field[Any], value: Any) -> str:
     return f"{field.name}={_text(value)}"
 
 
+def _unroll(unroll: Unroll) -> str:
+    """Print a directive, and why it is: who asked for it, or the registers that require it."""
+    kind = f"{unroll.kind}:{unroll.factor}" if unroll.kind == "partial" else unroll.kind
+    match unroll.reason:
+        case "user":
+            return f"{kind} ({unroll.origin})"
+        case "required":
+            return f"{kind} (required by registers {unroll.registers})"
+        case "heuristic":
+            moved = f" (moves {unroll.registers} to local memory)" if unroll.registers else ""
+            return f"{kind}{moved}"
+
+
 def _text(value: Any) -> str:
     match value:
         case DataType():
             return value.short
-        case Unroll(kind, factor):
-            return f"{kind}:{factor}" if kind == "partial" else kind
+        case Unroll():
+            return _unroll(value)
         case (*items,):
             return f"({', '.join(map(_text, items))})"
         case _ if isinstance(value, _EXPR):

@@ -2,8 +2,8 @@
 
 Loops that nobody gave a directive are unrolled where they are short and their trips known, as long
 as their copies are not too many for the compiler, and rolled where not. Those that choose registers
-are unrolled, however long, because registers have no addresses; under ``default_unroll="rolled"``
-no others are.
+are unrolled, however long, because registers have no addresses, and say which; under
+``default_unroll="rolled"`` no others are.
 
 rewrite::
 
@@ -93,14 +93,17 @@ class ResolveUnroll:
     def stmt(self, stmt: Stmt, registers: frozenset[str]) -> Stmt:
         """Rewrite one statement."""
         stmt = map_bodies(stmt, partial(self.body, registers=registers))
-        if not isinstance(stmt, For) or stmt.unroll.kind != "auto":
+        if not isinstance(stmt, For) or stmt.unroll.origin:
             return stmt
+        array = chosen_registers(stmt, registers) or ""
+        if stmt.unroll.kind != "auto":
+            return replace(stmt, unroll=replace(stmt.unroll, registers=array))
         trips = stmt.trip()
-        if chosen_registers(stmt, registers) is not None:
+        if array:
             full = trips is not None and trips <= MAX_COPIES
         else:
             full = self.default == "auto" and stmt.is_unrolled() and size_of((stmt,)) <= MOST_SIZE
-        return replace(stmt, unroll=Unroll("full" if full else "rolled"))
+        return replace(stmt, unroll=Unroll("full" if full else "rolled", registers=array))
 
 
 # ---- partially unrolled loops --------------------------------------------------------------------

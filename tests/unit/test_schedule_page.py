@@ -22,6 +22,9 @@ def test_programs_of_the_page():
     np.testing.assert_array_equal(names["out"], 1)
 
 
-def test_the_program_of_the_page_on_unrolling():
-    (block,) = re.findall(r"```python\n(.*?)```", UNROLL.read_text(), re.S)
-    exec(compile(block, str(UNROLL), "exec"), {"__name__": "page"})
+def test_programs_of_the_page_on_unrolling():
+    blocks = re.findall(r"```python\n(.*?)```", UNROLL.read_text(), re.S)
+    assert len(blocks) == 2
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, str(UNROLL), "exec"), names)
