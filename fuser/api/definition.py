@@ -378,16 +378,15 @@ def _check_one_way(
             )
 
 
-def _loops(default: DefaultUnroll, exact: bool) -> LoopOptions:
+def _loops(default: DefaultUnroll, exact: object) -> LoopOptions:
     """Return the options of all loops; callers without a type checker may have given anything."""
     if default not in get_args(DefaultUnroll):
         raise DefinitionError(
             f"default_unroll: got {default!r}; needed 'auto' or 'rolled'", caller_location()
         )
-    given: object = exact
-    if not isinstance(given, bool):
+    if not isinstance(exact, bool):
         raise DefinitionError(
-            f"exact_loops: got {given!r}; needed True or False", caller_location()
+            f"exact_loops: got {exact!r}; needed True or False", caller_location()
         )
     return LoopOptions(default, exact)
 
