@@ -114,6 +114,19 @@ def test_transforms_do_not_replace_loops_that_have_directives(selected: bool) ->
     assert directives(y) == ["", "rolled()"]
 
 
+def test_loops_that_begin_and_end_a_reduction_have_the_directive_of_its_axis() -> None:
+    """Eight sums of a thread: each is set, added to and stored by itself, without a loop."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1, 8], contiguity=True)
+        y = fd.ops.sum(x, [1])
+        fd.add_output(y)
+    y.axis(0).parallelize(P.grid_x)
+    y.axis(2).unroll()
+    call = bind(fd, [np.ones((3, 5, 8), "f4")], True)
+    (kernel,) = program_of(fd, call, True).kernels
+    assert [s.trip() for s in walk_stmts(kernel.body) if isinstance(s, For)] == [None]
+
+
 # ---- copies of a loop --------------------------------------------------------------------------
 
 
