@@ -286,12 +286,13 @@ class Compiler(Emitter):
             array = self.trips_of(stmt.dst, rank)
             self.note("fills", array, stage)
             write = array, stage, self.part(array)
-            self.act(
+            self.add_copy(
                 Act(
                     "copy", self.at(stmt.barrier, rank), self.index(stmt.barrier_index, lets),
                     self.index(nbytes * lanes, lets), writes=(write,), guard=guard,
                     partial=not mask.all(),
-                )
+                ),
+                nbytes * lanes,
             )  # fmt: skip
 
     def engine_store(

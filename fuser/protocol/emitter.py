@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -55,6 +55,8 @@ class Emitter:
     open_writes: list[tuple[str, Compiled, int]] = field(
         default_factory=list[tuple[str, Compiled, int]]
     )
+    open_copy: int = -1
+    open_bytes: int = 0
     masks: list[bytes] = field(default_factory=list[bytes])
     agent: int = 0
     rank: int = 0
@@ -98,6 +100,32 @@ class Emitter:
             self.flush("", None, 0)
         self.code.append(act)
         self.seen.clear()
+
+    def add_copy(self, made: Act, nbytes: Expr) -> None:
+        """Append a copy by the engine; boxes issued in a row for one stage are one copy.
+
+        They land in any order, and all of their bytes are waited for. So what goes wrong while some
+        have landed does so, too, while none has; apart, n boxes would make 2^n states.
+        """
+        before = self.code[-1] if self.open_copy == len(self.code) > 0 else None
+        size = nbytes.value if isinstance(nbytes, Const) and made.guard is None else 0
+        if isinstance(before, Act) and size and self.open_bytes and self.alike(before, made):
+            self.open_bytes += size
+            number = compile_index(Const(self.open_bytes), {}, {})
+            self.code[-1] = replace(before, number=number, writes=(*before.writes, *made.writes))
+            return
+        self.act(made)
+        self.open_copy, self.open_bytes = len(self.code), size
+
+    def alike(self, a: Act, b: Act) -> bool:
+        """Whether two copies fill the same stage and complete the same barrier."""
+
+        def to(act: Act) -> tuple[object, ...]:
+            (array, stage, _), *_ = act.writes
+            index = "" if act.index is None else act.index.text
+            return act.kind, act.barrier, index, array, self.samples(array, stage), act.partial
+
+        return to(a) == to(b)
 
     def flush(self, barrier: str, index: Compiled | None, weight: int) -> None:
         """Put the copies by cp.async so far in flight, with an arrival when they have landed."""
@@ -188,4 +216,5 @@ class Emitter:
         """Close what is only deduplicated or grouped in a straight line."""
         if self.open_writes:
             self.flush("", None, 0)
+        self.open_copy = -1
         self.seen.clear()

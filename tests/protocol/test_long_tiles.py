@@ -19,10 +19,10 @@ from fuser.core.errors import FallbackWarning, ProtocolError, ScheduleError
 from fuser.core.expr import Const
 from fuser.interp.checked import check_kernel
 from fuser.kir.core import walk_stmts
-from fuser.kir.stmts import MbarrierArriveExpectTx, TensorLoad, TensorStore
+from fuser.kir.stmts import For, MbarrierArriveExpectTx, TensorLoad, TensorStore
 from fuser.kir.tensor_map import MAX_BOX, TensorMapParam
 from fuser.passes.boxes import exact_extent, overhanging_extent
-from fuser.passes.rewrite import map_bodies
+from fuser.passes.rewrite import map_bodies, substitute_body
 from fuser.protocol.verdict import check
 
 pytestmark = pytest.mark.protocol
@@ -176,3 +176,40 @@ def test_random_tiles(rng):
         n = int(rng.integers(1, 4 * tile)) * 16 // dtype.nbytes
         x = numbers(rng, n, dtype=dtype)
         exact((tile, n), vector(int(tile), dtype=dtype), [x], 2 * x.astype("f8"), 1)
+
+
+def test_boxes_of_a_stage_are_no_more_states(rng):
+    """They land in any order, which nobody can tell from the outside."""
+    x = numbers(rng, 5000)
+    one, two, eight = (check(kernel_of(vector(tile), x)) for tile in (256, 512, 2048))
+    assert one.reach == two.reach == eight.reach == "proved"
+    assert one.states == two.states == eight.states
+
+
+def test_one_box_that_goes_wrong(rng):
+    """Left out, made twice, into another stage, to another barrier: each is found."""
+    kernel = kernel_of(matrix(2, 512, kind=KINDS[2], stages=3), numbers(rng, 8, 512))
+
+    def first_of(change):
+        """Take the loop over boxes apart, and change the first one."""
+
+        def one(stmt):
+            if isinstance(stmt, For) and isinstance(stmt.body[0], TensorLoad):
+                boxes = [substitute_body(stmt.body, {stmt.var: Const(i)})[0] for i in range(2)]
+                return (*change(boxes[0]), boxes[1])
+            return (map_bodies(stmt, several),)
+
+        def several(body):
+            return tuple(part for stmt in body for part in one(stmt))
+
+        return replace(kernel, body=several(kernel.body))
+
+    slot = kernel.shared[0].numel // 3
+    assert check(first_of(lambda box: (box,))).reach == "proved"
+    for change in (
+        lambda box: (),
+        lambda box: (box, box),
+        lambda box: (replace(box, dst_index=(box.dst_index + slot) % (3 * slot)),),
+        lambda box: (replace(box, barrier_index=(box.barrier_index + 1) % 3),),
+    ):
+        assert check(first_of(change)).reach == "wrong"
