@@ -26,6 +26,11 @@ MEETING = "parity-barrier"
 """All threads of the cluster meet at the end of a trip."""
 TOKENS = ("token-mbarrier", "token-barrier")
 """More states: every thread arrives."""
+FORMS = {
+    MEETING: Pipelined(war="barrier"),
+    "token-mbarrier": Pipelined("token"),
+    "token-barrier": Pipelined("token", "barrier"),
+}
 OF_CLUSTERS = {
     "cluster barrier dropped", "barrier of a block alone", "multicast dropped",
     "multicast by every block",
@@ -45,7 +50,6 @@ def kernel_of(kind: str, stages: int, blocks: int = 2) -> Kernel:
 
 def rows_of(kind: str, stages: int) -> Kernel:
     """Return a kernel of blocks that share the rows of a matrix, one after the other."""
-    sync, war = kind.split("-")
     with FusionDefinition() as fd:
         x, b = (fd.define_tensor(shape=[-1] * n, contiguity=[True] * n) for n in (3, 2))
         y = x + fd.ops.broadcast_in_dim(b, fd.ops.shape(x), [1, 2])
@@ -61,7 +65,7 @@ def rows_of(kind: str, stages: int) -> Kernel:
         t.axis(1).parallelize(P.cluster_x)
     cache.axis(4).parallelize(P.tma)
     cache.inline_at(y, 4)
-    cache.circular_buffer(stages, None, Pipelined(sync, war))  # type: ignore[arg-type]
+    cache.circular_buffer(stages, None, FORMS[kind])
     inputs = [np.zeros((2, 3, 512), "f4"), np.zeros((3, 512), "f4")]
     (kernel,) = program_of(fd, bind(fd, inputs, True), True).kernels
     return kernel
