@@ -32,20 +32,28 @@ from functools import partial
 from typing import ClassVar
 
 from fuser.core.errors import ScheduleError
-from fuser.core.expr import TRUE, ZERO, Const, Expr, Var, ceil_div, less, maximum, minimum
-from fuser.core.simplify import Facts, guard_of, simplify
+from fuser.core.expr import ZERO, Const, Expr, Var, ceil_div, less, maximum, minimum
+from fuser.core.simplify import Facts, simplify
 from fuser.core.unroll import Unroll
-from fuser.kir.stmts.control import FULL_UNROLL_LIMIT
 from fuser.nest.build import materialised_operands
-from fuser.nest.nodes import Allocate, Await, Compute, Loop, LoopNest, NestNode, When
+from fuser.nest.nodes import Allocate, Loop, LoopNest, NestNode
 from fuser.nest.rebuild import map_bodies, substituted
-from fuser.passes.circular_buffer import check_agreement, ring_variable
+from fuser.passes.circular_buffer import check_agreement, ring_variable, trip_variables
 from fuser.passes.loops import loop_facts
+from fuser.passes.register_loads import (
+    ROLLED,
+    UNROLLED,
+    computes,
+    is_empty,
+    loads_of,
+    uses_of,
+    where,
+)
+from fuser.passes.register_ring_awaits import SharedTrips, awaited_in, check_ahead, is_unrolled
 from fuser.schedule.circular import CircularBuffer, Pipelined
 from fuser.schedule.kinds import LoadStoreOpType
 
 Body = tuple[NestNode, ...]
-ROLLED, UNROLLED = Unroll("rolled"), Unroll("full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +104,19 @@ def check_register_ring(nest: LoopNest, name: str) -> None:
         )
     for axis in ts.trip_axes:
         for source in materialised_operands(nest.graph, nest.schedule, name):
-            if nest.schedule.tensors[source].position > axis:
+            position = nest.schedule.tensors[source].position
+            if position > axis and not is_stage_of(nest, source, ring_variable(nest, name)):
                 raise ScheduleError(
                     f"{name}: circular-buffered in registers over its axis {axis}, but what it "
                     f"copies, {source}, is computed inside that loop; inline {source} outside of it"
                 )
+
+
+def is_stage_of(nest: LoopNest, source: str, var: str) -> bool:
+    """Whether a tensor is a tile of a ring with barriers whose trips are those of loop `var`."""
+    ts = nest.schedule.tensors[source]
+    is_ring = ts.circular is not None and not ts.is_register_ring
+    return is_ring and not ts.is_stored and trip_variables(nest, source)[-1] == var
 
 
 def check_directive(unroll: Unroll, name: str, slots: int) -> None:
@@ -128,38 +144,63 @@ class _Cloner:
     def body(self, nodes: Body, facts: Facts) -> Body:
         """Rewrite one body, inner loops first."""
         result: list[NestNode] = []
+        shared: SharedTrips | None = None
         for node in nodes:
+            if shared is not None and isinstance(node, Loop) and node.label == "epilogue":
+                continue  # `shared` has those trips, too
+            shared = None
             inner = facts
             if isinstance(node, Loop):
                 inner = loop_facts(node, simplify(node.extent, facts), facts)
-            node = map_bodies(node, partial(self.body, facts=inner))
             tensors = self.rings.get(node.var, ()) if isinstance(node, Loop) else ()
-            if isinstance(node, Loop) and computes(node, tensors):
+            node = map_bodies(node, partial(self.body, facts=inner))
+            if not (isinstance(node, Loop) and computes(node, tensors)):
+                result.append(node)
+                continue
+            shared = self.shared(node, tensors, facts)
+            if shared is None:
                 result += self.cloned(node, tensors, facts)
             else:
-                result.append(node)
+                result += self.made(tensors, shared.loops())
         return tuple(result)
 
-    def cloned(self, loop: Loop, tensors: tuple[str, ...], facts: Facts) -> Body:
-        """Return the allocations and the three loops."""
-        if loop.label:
-            other = next(node.ring for node in loop.body if isinstance(node, Await))
-            raise ScheduleError(
-                f"{tensors[0]}: circular-buffered in registers on the loop of ring {other.name}; a "
-                "pipelined loop is cloned once; inline it inside another loop"
-            )
+    def shared(self, loop: Loop, tensors: tuple[str, ...], facts: Facts) -> SharedTrips | None:
+        """Return the clones of a loop whose trips a ring with barriers has, too, or None.
+
+        What consumers of a ring with roles load from elsewhere has nothing to do with its barriers.
+        """
+        if awaited_in(loop) is None:
+            return None
+        buffer = self.directive(loop, tensors)
+        shared = SharedTrips(
+            self.nest, loop, tensors, buffer.stages, buffer.prefetch, facts, self.unused(loop.var)
+        )
+        if not loop.label and not shared.is_own():
+            return None
+        check_ahead(shared)
+        return shared
+
+    def directive(self, loop: Loop, tensors: tuple[str, ...]) -> CircularBuffer:
+        """Return the options of a ring, which the directive of its loop must allow."""
         buffer = self.nest.schedule.tensors[tensors[0]].circular
         assert buffer is not None
         check_directive(loop.unroll, tensors[0], buffer.stages)
+        return buffer
+
+    def made(self, tensors: tuple[str, ...], loops: Body) -> Body:
+        """Return allocations and loops, without those that are known to have no trip."""
+        return (*map(Allocate, tensors), *(node for node in loops if not is_empty(node)))
+
+    def cloned(self, loop: Loop, tensors: tuple[str, ...], facts: Facts) -> Body:
+        """Return the allocations and the three loops."""
+        buffer = self.directive(loop, tensors)
         trips = simplify(loop.extent, facts)
         clones = _Clones(
             replace(loop, extent=trips), buffer.stages, buffer.prefetch,
             loads_of(loop.body, tensors), uses_of(loop.body, tensors), facts, self.unused(loop.var),
         )  # fmt: skip
-        short = isinstance(trips, Const) and trips.value <= FULL_UNROLL_LIMIT
-        whole = loop.unroll.kind == "full" or (loop.unroll.kind == "auto" and short)
-        loops = clones.trips() if whole or buffer.stages == 1 else clones.rounds()
-        return (*map(Allocate, tensors), *(node for node in loops if not is_empty(node)))
+        whole = is_unrolled(loop, trips) or buffer.stages == 1
+        return self.made(tensors, clones.trips() if whole else clones.rounds())
 
     def unused(self, stem: str) -> str:
         """Return a stem of new loop variables that no tensor is named like."""
@@ -248,47 +289,4 @@ class _Clones:
 
     def while_(self, trip: Expr, body: Body, facts: Facts) -> Body:
         """Return a body that runs where there is such a trip."""
-        condition = guard_of(less(trip, self.loop.extent), facts)
-        return body if condition == TRUE else (When(condition, body),)
-
-
-def computes(node: NestNode, tensors: tuple[str, ...]) -> bool:
-    """Whether one of `tensors` is computed in a node."""
-    return bool(loads_of((node,), tensors))
-
-
-def loads_of(nodes: Body, tensors: tuple[str, ...]) -> Body:
-    """Return a copy with only the statements of `tensors`; empty loops vanish."""
-    result: list[NestNode] = []
-    for node in nodes:
-        match node:
-            case Loop(body=body):
-                inner = loads_of(body, tensors)
-                if inner:
-                    result.append(replace(node, body=inner))
-            case Compute(tensor=tensor) if tensor in tensors:
-                result.append(node)
-            case _:
-                pass
-    return tuple(result)
-
-
-def uses_of(nodes: Body, tensors: tuple[str, ...]) -> Body:
-    """Return a copy without statements and allocations of `tensors`; empty loops vanish."""
-    result: list[NestNode] = []
-    for node in nodes:
-        match node:
-            case Loop(body=body):
-                inner = uses_of(body, tensors)
-                if inner:
-                    result.append(replace(node, body=inner))
-            case Compute(tensor=tensor) | Allocate(tensor=tensor) if tensor in tensors:
-                pass
-            case _:
-                result.append(node)
-    return tuple(result)
-
-
-def is_empty(node: NestNode) -> bool:
-    """Whether a loop is known to have no trip."""
-    return isinstance(node, Loop) and (node.start == node.extent or node.extent == ZERO)
+        return where(less(trip, self.loop.extent), body, facts)

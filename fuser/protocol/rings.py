@@ -227,7 +227,27 @@ def find_trip_loops(kernel: Kernel, rings: Mapping[str, Ring]) -> set[int]:
             for depth, loop in enumerate(place.loops):
                 if varies(at, ring.slot, loop, ring.stages):
                     found.update(id(outer) for outer in place.loops[: depth + 1])
-    return found
+    return found - _slots_of_rounds(kernel, rings, found)
+
+
+def _slots_of_rounds(kernel: Kernel, rings: Mapping[str, Ring], trip_loops: set[int]) -> set[int]:
+    """Return the ids of unrolled loops in which readers make trips that one loop fills.
+
+    Registers run ahead of a consumer's trips in rounds; to the producer they are so many trips, as
+    if the loop of the round's trips were its copies.
+    """
+    levels = trip_levels(kernel, rings, trip_loops)
+    filled = {r.full: levels[t] for r in kernel.rings for t in r.arrays if t in levels}
+    return {
+        id(place.loops[-1])
+        for place in places(kernel.body)
+        if isinstance(place.stmt, WAITS)
+        and place.stmt.barrier in filled
+        and place.loops
+        and place.loops[-1].is_unrolled()
+        and place.loops[-1].trip() is not None
+        and sum(id(loop) in trip_loops for loop in place.loops) > filled[place.stmt.barrier]
+    }
 
 
 def trip_levels(kernel: Kernel, rings: Mapping[str, Ring], trip_loops: set[int]) -> dict[str, int]:

@@ -104,15 +104,15 @@ def test_options_on_one_loop_agree():
     )
 
 
-def test_a_loop_is_cloned_once():
+def test_the_loop_of_a_ring_with_barriers():
+    """One loop for the trips of both, in rounds of the slots."""
     stream = Stream()
     stream.caches[1].set_memory_type(MemoryType.shared)
     for cache in stream.caches:
         cache.circular_buffer(2)
-    stream.refused(
-        "x_cache: circular-buffered in registers on the loop of ring z_cache; a pipelined loop is "
-        "cloned once; inline it inside another loop"
-    )
+    a = np.arange(1000, dtype="f4")
+    (found,) = stream.fd.manual_execute([a, a + 1], backend="interpret")
+    np.testing.assert_array_equal(found, 2 * a + 1)
 
 
 def test_no_serial_loop_on_the_left():
