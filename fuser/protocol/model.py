@@ -21,6 +21,7 @@ from fuser.protocol.partings import partings, require_one_size
 from fuser.protocol.program import Act, Program, Read
 from fuser.protocol.repeats import is_foldable, named_by
 from fuser.protocol.rings import (
+    MOST_LEVELS,
     PERIODS,
     Ring,
     find_rings,
@@ -36,8 +37,6 @@ from fuser.protocol.values import Compiled
 WARP = 32
 LEVELS = "outer trips", "inner trips", "innermost trips"
 """What the trip counts are called, by level."""
-MOST_LEVELS = 2
-"""Levels of trips that a model counts; more are joined before (`fuser.protocol.joined`)."""
 MOST_BLOCKS = 2
 """Blocks of a cluster whose states are few enough to explore."""
 

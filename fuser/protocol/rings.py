@@ -47,6 +47,8 @@ GROUPS = (BulkCommit, BulkWaitRead, BulkWait, WgmmaCommit, WgmmaWait)
 """What a thread does with the stores and the products it has issued."""
 PERIODS = 2
 """A stage and the parity of its round repeat after so many rounds."""
+MOST_LEVELS = 2
+"""Levels of trips that a model counts; more are joined before (`fuser.protocol.joined`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,19 +236,27 @@ def _slots_of_rounds(kernel: Kernel, rings: Mapping[str, Ring], trip_loops: set[
     """Return the ids of unrolled loops in which readers make trips that one loop fills.
 
     Registers run ahead of a consumer's trips in rounds; to the producer they are so many trips, as
-    if the loop of the round's trips were its copies.
+    if the loop of the round's trips were its copies. So are those of a ring inside of rows, where
+    no more levels can be counted.
     """
     levels = trip_levels(kernel, rings, trip_loops)
-    filled = {r.full: levels[t] for r in kernel.rings for t in r.arrays if t in levels}
+    filled = {
+        barrier: levels[tensor]
+        for ring in kernel.rings
+        for barrier in (ring.full, ring.empty)
+        for tensor in ring.arrays
+        if tensor in levels
+    }
     return {
         id(place.loops[-1])
         for place in places(kernel.body)
-        if isinstance(place.stmt, WAITS)
+        if isinstance(place.stmt, (*ARRIVALS, *WAITS))
         and place.stmt.barrier in filled
         and place.loops
         and place.loops[-1].is_unrolled()
         and place.loops[-1].trip() is not None
-        and sum(id(loop) in trip_loops for loop in place.loops) > filled[place.stmt.barrier]
+        and sum(id(loop) in trip_loops for loop in place.loops)
+        > min(filled[place.stmt.barrier], MOST_LEVELS)
     }
 
 

@@ -14,7 +14,6 @@ from fuser.protocol.errors import Undecided, Unsupported
 from fuser.protocol.explore import MOST_STATES, Explored, Fault, GoOn, explore, for_ever
 from fuser.protocol.joined import joined
 from fuser.protocol.model import (
-    MOST_LEVELS,
     Analysis,
     Model,
     analyse,
@@ -23,6 +22,7 @@ from fuser.protocol.model import (
     open_model,
 )
 from fuser.protocol.model import residues as residues_of
+from fuser.protocol.rings import MOST_LEVELS
 from fuser.protocol.sample import sample
 
 Reach: TypeAlias = Literal[

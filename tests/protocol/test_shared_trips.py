@@ -16,6 +16,7 @@ from fuser.kir.stmts import MbarrierArrive, MbarrierWait
 from fuser.protocol.model import analyse
 from fuser.protocol.mutants import mutants
 from fuser.protocol.verdict import check, prove
+from fuser.schedule.circular import CircularBufferType
 
 pytestmark = pytest.mark.protocol
 
@@ -96,8 +97,8 @@ def test_the_stage_is_free_behind_the_load():
 # ---- inside of rows ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
-def test_a_ring_that_begins_anew_or_goes_on_in_each_row(kind, rng):
+def in_rows(kind: CircularBufferType, stages: int) -> FusionDefinition:
+    """``y = 2 x`` of rows."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         y = x * 2.0
@@ -113,8 +114,14 @@ def test_a_ring_that_begins_anew_or_goes_on_in_each_row(kind, rng):
     tile.axis(2).parallelize(P.tma)
     part.inline_at(y, 2)
     tile.inline_at(part, 2)
-    tile.circular_buffer(3, type=kind)
+    tile.circular_buffer(stages, type=kind)
     part.circular_buffer(2)
+    return fd
+
+
+@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
+def test_a_ring_that_begins_anew_or_goes_on_in_each_row(kind, rng):
+    fd = in_rows(kind, 3)
     for rows, columns in ((1, 4), (1, 3 * TILE), (4, TILE), (3, 5 * TILE + 4)):
         a = rng.integers(-99, 100, (rows, columns)).astype("f4")
         for (found,) in (
@@ -122,6 +129,15 @@ def test_a_ring_that_begins_anew_or_goes_on_in_each_row(kind, rng):
             run_checked(fd, [a], seed=rows),
         ):
             assert np.reshape(found, a.shape).tolist() == (a.astype("f8") * 2).tolist()
+
+
+def test_a_ring_that_begins_anew_in_each_row_is_proved():
+    """Rows and rounds are the levels of trips; the slots of a round are as if they were copies."""
+    (kernel,) = program(in_rows(Pipelined(), 2), [np.ones((4, 512), "f4")]).kernels
+    assert check(kernel).reach == "proved"
+    made = [m for m in mutants(kernel) if "(main)" in m.where and "cache_full" in m.where]
+    assert len(made) > 5
+    assert [(m.kind, m.where) for m in made[::2] if not is_wrong(m.kernel)] == []
 
 
 # ---- what is refused ---------------------------------------------------------------------------
