@@ -144,7 +144,8 @@ def sentence(verdict: Verdict) -> str:
         case "no pipeline":
             return verdict.note or "has no pipeline"
         case "proved":
-            return f"proved for all N, in {states}"
+            run = "; all interleavings are one run" if verdict.one_run else ""
+            return f"proved for all N, in {states}{run}"
         case "explored":
             return f"explored up to N = {trips}, in {states}; nothing is wrong"
         case "sampled":

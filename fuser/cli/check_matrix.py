@@ -19,7 +19,14 @@ from fuser.kir.core import Kernel
 from fuser.protocol.explore import explore
 from fuser.protocol.model import analyse, exact_model
 from fuser.protocol.mutants import Mutant, mutants
-from fuser.protocol.verdict import FEW_OUTER_TRIPS, FEW_TRIPS, LAST_TILE_CUT, check, explore_few
+from fuser.protocol.verdict import (
+    FEW_OUTER_TRIPS,
+    FEW_TRIPS,
+    LAST_TILE_CUT,
+    check,
+    explore_few,
+    prove,
+)
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -33,8 +40,10 @@ FORMS = tuple(
 SPECIAL = WarpSpecialized()
 MOST_STAGES = 8
 EXPLORED_STAGES = 4
-MOST_PRODUCT_STAGES = 6
-"""Of consumers that are whole warp groups: with more stages a proof takes minutes."""
+"""Up to so many stages every interleaving of few trips is explored."""
+FEWER_STAGES = 3
+"""The same where one more takes minutes; and so many where the proof for every number of trips is
+also by all interleavings."""
 MUTATED = ((2, 1), (3, 2))
 """Stages and prefetch distance of the kernels that mutants are made of."""
 
@@ -47,6 +56,8 @@ class Family:
     ----------
     shapes, dtype
         Of the inputs; without `shapes` all `tensors` have `shape`.
+    explored, every_run
+        Up to how many stages all interleavings are explored, of few trips; of any number of them.
     harmless
         Mutants that are right: another statement says what they leave out.
     """
@@ -55,11 +66,13 @@ class Family:
     build: Build
     load: LoadStoreOpType
     form: CircularBufferType
-    stages: int
+    explored: int = EXPLORED_STAGES
+    every_run: int = FEWER_STAGES
     every_prefetch: bool = True
     rank: int = 1
     tensors: int = 1
     groups: int = 1
+    stages: int = MOST_STAGES
     shape: tuple[int, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str = "f4"
@@ -108,31 +121,31 @@ def families() -> tuple[Family, ...]:
     for form in FORMS:
         name = f"pipelined, {form.sync}, war {form.war}"
         for load in (LOAD.bulk, LOAD.tma, LOAD.cp_async, LOAD.set):
-            most = MOST_STAGES if load is LOAD.bulk else EXPLORED_STAGES
-            found.append(Family(f"{name}, {load.name}", pipelines.ring_map, load, form, most))
+            found.append(Family(f"{name}, {load.name}", pipelines.ring_map, load, form))
         for second in (LOAD.tma, LOAD.cp_async, LOAD.set):
             both = partial(pipelines.ring_map, second=second)
             label = f"{name}, bulk and {second.name}"
-            found.append(Family(label, both, LOAD.bulk, form, 3, False, tensors=2))
-        found.append(_rows(f"{name}, inside a loop over rows", LOAD.bulk, form, MOST_STAGES))
+            found.append(_few(label, both, LOAD.bulk, form, tensors=2))
+        found.append(_rows(f"{name}, inside a loop over rows", LOAD.bulk, form))
     return (*found, *_specialized(), *_stores(), *_products(), *_clusters())
 
 
 def _clusters() -> Iterator[Family]:
     """Clusters of two blocks, one of which loads a tile for both.
 
-    Blocks are of one warp: arrivals of two warps from two blocks are too many states.
+    Blocks are of one warp: arrivals of two warps from two blocks are too many interleavings.
     """
     build = partial(pipelines.ring_multicast, threads=32)
     forms: tuple[CircularBufferType, ...] = (*FORMS, SPECIAL)
     for form in forms:
-        name, most = "warp-specialised", 2
+        name, most, stages = "warp-specialised", 2, FEWER_STAGES
         if isinstance(form, Pipelined):
             name = f"pipelined, {form.sync}, war {form.war}"
-            most = 3 if form.sync == "parity" else 2
+            most, stages = FEWER_STAGES if form.sync == "parity" else 2, MOST_STAGES
         yield Family(
-            f"multicast to two blocks, {name}", build, LOAD.tma, form, most, form is not SPECIAL,
-            shapes=((2, 512), (512,)), harmless=harmless.of_clusters(form),
+            f"multicast to two blocks, {name}", build, LOAD.tma, form, most, most,
+            every_prefetch=form is not SPECIAL, shapes=((2, 512), (512,)),
+            harmless=harmless.of_clusters(form), stages=stages,
         )  # fmt: skip
 
 
@@ -144,12 +157,13 @@ def _stores() -> Iterator[Family]:
             name = f"{form.sync}, war {form.war}"
         for load in (LOAD.tma, LOAD.bulk):
             yield Family(
-                f"stores out of tiles, {name}, {load.name}", pipelines.ring_store, load, form, 3,
-                form is not SPECIAL, harmless=harmless.of_stores_out_of_tiles(form),
+                f"stores out of tiles, {name}, {load.name}", pipelines.ring_store, load, form,
+                FEWER_STAGES, every_prefetch=form is not SPECIAL,
+                harmless=harmless.of_stores_out_of_tiles(form),
             )  # fmt: skip
             yield Family(
-                f"stores out of the ring, {name}, {load.name}", pipelines.ring_copy, load, form, 3,
-                form is not SPECIAL,
+                f"stores out of the ring, {name}, {load.name}", pipelines.ring_copy, load, form,
+                FEWER_STAGES, every_prefetch=form is not SPECIAL,
             )  # fmt: skip
 
 
@@ -161,49 +175,49 @@ def _products() -> Iterator[Family]:
     for form in FORMS:
         name = f"products, pipelined, {form.sync}, war {form.war}"
         listed = harmless.of_products(form)
-        yield one(name, build, form=form, stages=EXPLORED_STAGES, harmless=listed)
+        yield one(name, build, form=form, harmless=listed)
     piped, special = Pipelined(), WarpSpecialized(ParallelType.block_y)
     groups, rows = partial(build, groups=2), partial(build, outer=True)
     yield two(
-        "products, pipelined, two warp groups", groups, form=piped, stages=3,
+        "products, pipelined, two warp groups", groups, form=piped, explored=FEWER_STAGES,
         every_prefetch=False, harmless=harmless.of_products(piped),
     )  # fmt: skip
     yield one(
-        "products, pipelined, inside a loop over rows", rows, form=piped, stages=3,
+        "products, pipelined, inside a loop over rows", rows, form=piped, explored=FEWER_STAGES,
         every_prefetch=False, rank=2, harmless=harmless.of_products(piped, "i1 in i0"),
     )  # fmt: skip
     yield one(
-        "products, warp-specialised", build, form=SPECIAL, stages=MOST_PRODUCT_STAGES,
+        "products, warp-specialised", build, form=SPECIAL,
         every_prefetch=False, harmless=harmless.of_products(SPECIAL),
     )  # fmt: skip
     yield two(
-        "products, warp-specialised, two warp groups", groups, form=special, stages=3,
+        "products, warp-specialised, two warp groups", groups, form=special, explored=FEWER_STAGES,
         every_prefetch=False, harmless=harmless.of_products(special),
     )  # fmt: skip
     yield one(
-        "products, warp-specialised, stages carried over rows", rows, form=SPECIAL, stages=2,
-        every_prefetch=False, rank=2,
+        "products, warp-specialised, stages carried over rows", rows, form=SPECIAL, explored=2,
+        every_run=2, every_prefetch=False, rank=2,
         harmless=harmless.of_products(SPECIAL, "i1 in i0", ends=False),
     )  # fmt: skip
 
 
 def _specialized() -> Iterator[Family]:
     name = "warp-specialised"
-    for load, most in ((LOAD.bulk, MOST_STAGES), (LOAD.tma, EXPLORED_STAGES)):
-        yield Family(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL, most, False)
+    family = partial(Family, form=SPECIAL, every_prefetch=False)
+    for load in (LOAD.bulk, LOAD.tma):
+        yield family(f"{name}, {load.name}", pipelines.ring_map, load)
     both = partial(pipelines.ring_map, second=LOAD.tma)
-    yield Family(f"{name}, bulk and tma", both, LOAD.bulk, SPECIAL, 3, False, tensors=2)
+    yield _few(f"{name}, bulk and tma", both, LOAD.bulk, SPECIAL, tensors=2)
     for load in (LOAD.cp_async, LOAD.set):
-        yield Family(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL, 3, False)
+        yield _few(f"{name}, {load.name}", pipelines.ring_map, load, SPECIAL)
         both = partial(pipelines.ring_map, second=load)
-        label = f"{name}, tma and {load.name}"
-        yield Family(label, both, LOAD.tma, SPECIAL, 3, False, tensors=2)
+        yield _few(f"{name}, tma and {load.name}", both, LOAD.tma, SPECIAL, tensors=2)
     wide = partial(pipelines.ring_map, threads=128)
-    yield Family(f"{name}, four consumer warps", wide, LOAD.bulk, SPECIAL, 4, False)
-    yield Family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk, SPECIAL, 4, False)
+    yield family(f"{name}, four consumer warps", wide, LOAD.bulk)
+    yield family(f"{name}, sum", pipelines.ring_sum, LOAD.bulk)
     row = pipelines.ring_persistent
-    yield Family(f"{name}, reduced in every trip", row, LOAD.bulk, SPECIAL, 4, False, rank=2)
-    yield _rows(f"{name}, stages carried over rows", LOAD.tma, SPECIAL, MOST_STAGES)
+    yield family(f"{name}, reduced in every trip", row, LOAD.bulk, rank=2)
+    yield _rows(f"{name}, stages carried over rows", LOAD.tma, SPECIAL)
     yield from _groups()
 
 
@@ -216,14 +230,21 @@ def _groups() -> Iterator[Family]:
             build = partial(pipelines.ring_groups, trips=trips)
             yield Family(
                 f"{name}, rounds of {show.plural(trips, 'trip')}", build, LOAD.tma, form,
-                MOST_STAGES, False, 2, groups=1 if turns else 2,
+                every_prefetch=False, rank=2, groups=1 if turns else 2,
                 shape=(512, 16 * trips),
                 harmless=harmless.OF_SINGLE_TURNS if turns and trips == 1 else (),
             )  # fmt: skip
 
 
-def _rows(name: str, load: LoadStoreOpType, form: CircularBufferType, most: int) -> Family:
-    return Family(name, pipelines.ring_rows, load, form, most, False, rank=2)
+def _rows(name: str, load: LoadStoreOpType, form: CircularBufferType) -> Family:
+    return Family(name, pipelines.ring_rows, load, form, every_prefetch=False, rank=2)
+
+
+def _few(
+    name: str, build: Build, load: LoadStoreOpType, form: CircularBufferType, tensors: int = 1
+) -> Family:
+    """Return a family of which four stages have more interleavings than one cares to explore."""
+    return Family(name, build, load, form, FEWER_STAGES, every_prefetch=False, tensors=tensors)
 
 
 def judge(task: tuple[Family, int, int]) -> Result:
@@ -233,8 +254,11 @@ def judge(task: tuple[Family, int, int]) -> Result:
     what = f"S = {stages}, P = {prefetch}"
     verdict = check(kernel)
     ok, states = verdict.reach == "proved", verdict.states
-    if stages <= EXPLORED_STAGES:
+    if stages <= family.explored:
         clean, more = _explored(kernel)
+        ok, states = ok and clean, states + more
+    if stages <= family.every_run:
+        clean, more = _of_every_run(kernel)
         ok, states = ok and clean, states + more
     faults = [] if ok else [f"{what}: {verdict.reach} {verdict.note}"]
     if (stages, prefetch) not in MUTATED:
@@ -289,6 +313,14 @@ def _explored(kernel: Kernel) -> tuple[bool, int]:
             clean &= outcome.fault is None and outcome.complete
             states += outcome.states
     return clean, states
+
+
+def _of_every_run(kernel: Kernel) -> tuple[bool, int]:
+    """Prove it by all interleavings, whether they are one run or not."""
+    analysis = analyse(kernel)
+    assert analysis is not None
+    outcome, _ = prove(analysis, one_run=False)
+    return outcome.fault is None and outcome.complete, outcome.states
 
 
 def run_matrix(only: Callable[[Family], bool] = lambda _: True) -> int | None:

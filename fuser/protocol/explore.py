@@ -54,12 +54,15 @@ class Explored:
         Whether no state is left to explore.
     stopped
         Whether `go_on` said no.
+    one_run
+        Whether all interleavings are one (`fuser.protocol.one_run`), and the states its.
     """
 
     states: int
     fault: Fault | None
     complete: bool
     stopped: bool = False
+    one_run: bool = False
 
 
 def explore(model: Model, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Explored:
@@ -110,9 +113,14 @@ def _given_up(states: int, done: int, most: int, go_on: GoOn) -> Explored | None
     """Return the outcome where no more states than `done` shall be explored."""
     if states > most:
         return Explored(states, None, False)
-    if done % ASK_STATES == 0 and not go_on(states):
+    if is_time_up(done, states, go_on):
         return Explored(states, None, False, True)
     return None
+
+
+def is_time_up(done: int, states: int, go_on: GoOn) -> bool:
+    """Ask now and then whether to go on."""
+    return done % ASK_STATES == 0 and not go_on(states)
 
 
 def judge_stuck(machine: Machine, state: State) -> None:

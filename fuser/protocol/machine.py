@@ -110,12 +110,7 @@ class Machine:
     ) -> Iterator[State]:
         """Yield `state` with agent `a` moved on to its next act; reads on the way are judged."""
         agent = state.agents[a]
-        key = a, pc, agent.v, state.known
-        stretches = self.stretches.get(key)
-        if stretches is None:
-            stretches = tuple(self.stretch(a, pc, agent.v, state.known))
-            self.stretches[key] = stretches
-        for known, at, v, notes, step in stretches:
+        for known, at, v, notes, step in self.onward(a, pc, agent.v, state.known):
             fills, reads, now, groups = self.noted(state, a, pending, notes)
             moved = Agent(at, v, fills, reads, agent.tokens, now, step, groups, agent.hidden)
             agents = (*state.agents[:a], moved, *state.agents[a + 1 :])
@@ -127,6 +122,24 @@ class Machine:
                 yield from self.advance(issued, a, at + 1, issued.agents[a].pending)
             else:
                 yield here
+
+    def onward(self, a: int, pc: int, v: tuple[int, ...], known: Known) -> tuple[Stretch, ...]:
+        """Return the ways of agent `a` to its next act."""
+        key = a, pc, v, known
+        if key not in self.stretches:
+            self.stretches[key] = tuple(self.stretch(a, pc, v, known))
+        return self.stretches[key]
+
+    def ways(
+        self, a: int, pc: int, v: tuple[int, ...], known: Known
+    ) -> Iterator[tuple[Stretch, ...]]:
+        """Yield the stretches that `advance` goes through, in the order of its states."""
+        for stretch in self.onward(a, pc, v, known):
+            if stretch.step.kind in ISSUED:
+                rest = self.ways(a, stretch.pc + 1, stretch.v, stretch.known)
+                yield from ((stretch, *more) for more in rest)
+            else:
+                yield (stretch,)
 
     def noted(
         self, state: State, a: int, now: tuple[Pending, ...], notes: Notes

@@ -85,7 +85,7 @@ class Analysis:
 
     @property
     def is_large(self) -> bool:
-        """Whether states are too many, whatever the stages are."""
+        """Whether all interleavings are too many states, whatever the stages are."""
         return self.kernel.cluster_size > MOST_BLOCKS
 
     @property
@@ -165,11 +165,6 @@ def open_model(analysis: Analysis, residue: int | None = None) -> Model:
     residue
         The inner count modulo the period, where a stage follows from both counts.
     """
-    if analysis.is_large:
-        raise Unsupported(
-            f"a cluster of {analysis.kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} "
-            "are few enough to explore"
-        )
     if any(s.level for s in analysis.sizes) and _has_groups(analysis.kernel):
         raise Unsupported("consumer groups run an unknown number of trips in each round")
     model, period = _compiled(analysis, 0), analysis.period

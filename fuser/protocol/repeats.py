@@ -7,6 +7,7 @@ tested on samples of the indices, not assumed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 
 from fuser.protocol.program import Act, Enter, Head, Instruction, LoopRange, Read, indices
@@ -76,6 +77,7 @@ def decided_by(instruction: Instruction, level: int) -> Iterator[Compiled]:
     yield from (e for e in indices(instruction) if e.text not in named)
 
 
+@lru_cache(maxsize=1 << 14)  # agents, cases and mutants of a kernel have most in common
 def repeats_since(e: Compiled, level: int, step: int, period: int, levels: int) -> int | None:
     """Return the first trip from which on a value is the same `step` trips later, of as many more.
 

@@ -40,12 +40,17 @@ def successors(m: Machine, state: State) -> Iterator[tuple[Event, State]]:
     for flight in dict.fromkeys(state.flights):
         if flight.cell in touched:
             yield Event((), None, flight), _in_order(m, state, flight)
-    for a, agent in enumerate(state.agents):
-        step = agent.step
-        if step.kind == "sync":
-            yield from _meet(m, state, a)
-        elif step.kind != "end" and is_ready(state, agent):
-            yield from _act(m, state, a)
+    for a in range(len(state.agents)):
+        yield from moves(m, state, a)
+
+
+def moves(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
+    """Yield what agent `a` may do next; it is the first one of those who meet, or moves alone."""
+    agent = state.agents[a]
+    if agent.step.kind == "sync":
+        yield from _meet(m, state, a)
+    elif agent.step.kind != "end" and is_ready(state, agent):
+        yield from _act(m, state, a)
 
 
 def finished(state: State) -> bool:
@@ -59,7 +64,7 @@ def check_end(m: Machine, state: State) -> None:
     for flight in state.flights:
         if flight.writes:
             raise Violation("exit", "the block ends with a copy in flight")
-        state = _landed(m, state, flight)
+        state = landed(m, state, flight)
     for cell, barrier in enumerate(state.barriers):
         if barrier is not None and (barrier.pending != barrier.arrivals or barrier.tx):
             raise Violation("exit", f"the block ends in the middle of a phase of {name(m, cell)}")
@@ -130,7 +135,7 @@ def _meet(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
         raise Violation("sync", f"{present} threads meet at a barrier of {step.weight}")
     for b in met:
         state = _caught_up(m, state, b)
-    state = _parted(m, state, met)
+    state = parted(m, state, met)
     states = [state]
     for b in met:
         pending = _read_on(m, state, b)
@@ -140,7 +145,7 @@ def _meet(m: Machine, state: State, a: int) -> Iterator[tuple[Event, State]]:
         yield event, after
 
 
-def _parted(m: Machine, state: State, met: list[int]) -> State:
+def parted(m: Machine, state: State, met: list[int]) -> State:
     """Count trips anew behind a meeting of all agents that parts the kernel."""
     if not m.model.partings:
         return state
@@ -157,7 +162,7 @@ def _caught_up(m: Machine, state: State, a: int) -> State:
     """Let all arrivals of an agent take effect: it has gone on to a barrier of threads."""
     for flight in state.flights:
         if flight.agent == a and not flight.writes:
-            state = _landed(m, state, flight)
+            state = landed(m, state, flight)
     return state
 
 
@@ -166,8 +171,8 @@ def _in_order(m: Machine, state: State, flight: Flight) -> State:
     if not flight.writes:
         for earlier in state.flights[: state.flights.index(flight)]:
             if earlier.agent == flight.agent and not earlier.writes:
-                state = _landed(m, state, earlier)
-    return _landed(m, state, flight)
+                state = landed(m, state, earlier)
+    return landed(m, state, flight)
 
 
 def _effect(m: Machine, state: State, a: int, step: Step) -> State:
@@ -285,7 +290,8 @@ def _taken(m: Machine, state: State, cell: int, arrivals: int, nbytes: int, each
     return _put(state, cell, ended)
 
 
-def _landed(m: Machine, state: State, flight: Flight) -> State:
+def landed(m: Machine, state: State, flight: Flight) -> State:
+    """Return the state after a copy has landed, or an arrival has counted."""
     flights = list(state.flights)
     flights.remove(flight)
     contents = list(state.contents)

@@ -14,6 +14,7 @@ from fuser.protocol.errors import Undecided, Unsupported
 from fuser.protocol.explore import MOST_STATES, Explored, Fault, GoOn, explore, for_ever
 from fuser.protocol.joined import joined
 from fuser.protocol.model import (
+    MOST_BLOCKS,
     Analysis,
     Model,
     analyse,
@@ -22,6 +23,7 @@ from fuser.protocol.model import (
     open_model,
 )
 from fuser.protocol.model import residues as residues_of
+from fuser.protocol.one_run import follow
 from fuser.protocol.rings import MOST_LEVELS
 from fuser.protocol.sample import sample
 
@@ -55,6 +57,8 @@ class Verdict:
         What is wrong, in a model with exact trip counts where there is one.
     note
         Why it was not proved; of a kernel without pipeline, which rings need no proof.
+    one_run
+        Whether it is proved by one run, which all interleavings are (`fuser.protocol.one_run`).
     """
 
     kernel: str
@@ -66,6 +70,7 @@ class Verdict:
     fault: Fault | None = None
     note: str = ""
     walks: int = 0
+    one_run: bool = False
 
     @property
     def ok(self) -> bool:
@@ -106,7 +111,7 @@ def check(kernel: Kernel, most: int = MOST_STATES, go_on: GoOn = for_ever) -> Ve
     if not outcome.complete:
         return explore_few(analysis, f"more than {most} states", most, go_on)
     return _cut_short(analysis, outcome.states, most, go_on) or Verdict(
-        kernel.name, "proved", outcome.states, rings=rings
+        kernel.name, "proved", outcome.states, rings=rings, one_run=outcome.one_run
     )
 
 
@@ -156,23 +161,53 @@ def in_registers(kernel: Kernel) -> str:
 
 
 def prove(
-    analysis: Analysis, most: int = MOST_STATES, go_on: GoOn = for_ever
+    analysis: Analysis,
+    most: int = MOST_STATES,
+    go_on: GoOn = for_ever,
+    one_run: bool = True,
 ) -> tuple[Explored, Model]:
-    """Explore with unknown trip counts; return the sum of all cases, or the first fault."""
-    states, known = 0, _of_fewer_levels(analysis, most, go_on)
+    """Explore with unknown trip counts; return the sum of all cases, or the first fault.
+
+    Parameters
+    ----------
+    one_run
+        Where all interleavings are one run, that one is enough; else all of them are explored.
+
+    Raises
+    ------
+    Unsupported, Undecided
+        There is no rule for it, or the states are too many whatever the stages are.
+    """
+    states, known = 0, _of_fewer_levels(analysis, most, go_on, one_run)
     if known is not None:
         return known
     model: Model | None = None
+    only = one_run
     for model in _cases(analysis):
-        outcome = explore(model, most, _beyond(states, go_on))
+        beyond = _beyond(states, go_on)
+        outcome = follow(model, beyond) if one_run else None
+        if outcome is None and analysis.is_large:
+            raise Unsupported(too_large(analysis))
+        outcome = outcome or explore(model, most, beyond)
         states += outcome.states
+        only &= outcome.one_run
         if outcome.fault is not None or not outcome.complete:
             return replace(outcome, states=states), model
     assert model is not None
-    return Explored(states, None, True), model
+    return Explored(states, None, True, one_run=only), model
 
 
-def _of_fewer_levels(analysis: Analysis, most: int, go_on: GoOn) -> tuple[Explored, Model] | None:
+def too_large(analysis: Analysis) -> str:
+    """Say why nothing but one run can be proved."""
+    return (
+        f"a cluster of {analysis.kernel.cluster_size} blocks; states of at most {MOST_BLOCKS} are "
+        "few enough to explore, and its interleavings are not one run"
+    )
+
+
+def _of_fewer_levels(
+    analysis: Analysis, most: int, go_on: GoOn, one_run: bool
+) -> tuple[Explored, Model] | None:
     """Return the proof with two levels of trips as one; None where it is none.
 
     What is wrong is told of the loops as they are.
@@ -181,7 +216,7 @@ def _of_fewer_levels(analysis: Analysis, most: int, go_on: GoOn) -> tuple[Explor
     if one is None:
         return None
     try:
-        outcome, model = prove(one, most, go_on)
+        outcome, model = prove(one, most, go_on, one_run)
     except (Unsupported, Undecided):
         return None
     right = outcome.fault is None and (outcome.complete or outcome.stopped)

@@ -15,7 +15,8 @@ from fuser.cli.harmless import TILE, TURN, Harmless
 from fuser.cli.main import main
 from fuser.cli.progress import Progress
 from fuser.protocol.explore import ASK_STATES
-from fuser.protocol.verdict import check
+from fuser.protocol.model import analyse
+from fuser.protocol.verdict import check, prove
 from fuser.schedule.circular import WarpSpecialized
 from fuser.schedule.kinds import LoadStoreOpType, ParallelType
 
@@ -82,13 +83,23 @@ def kernel_of_stores(stages):
 
 def test_an_exploration_asks_before_it_begins_and_every_few_states():
     asked = []
-    verdict = check(kernel_of_stores(2), go_on=lambda states: asked.append(states) is None)
-    assert verdict.reach == "proved"
+    verdict = check(kernel_of_stores(8), go_on=lambda states: asked.append(states) is None)
+    assert (verdict.reach, verdict.one_run) == ("proved", True)
     assert asked[0] == 1
     assert len(asked) >= verdict.states // ASK_STATES
     assert asked == sorted(asked)
-    stopped = check(kernel_of_stores(2), go_on=lambda states: states < asked[2])
+    stopped = check(kernel_of_stores(8), go_on=lambda states: states < asked[2])
     assert (stopped.reach, stopped.states, stopped.ok) == ("stopped", asked[2], False)
+
+
+def test_an_exploration_of_all_interleavings_asks_as_well():
+    asked = []
+    analysis = analyse(kernel_of_stores(3))
+    outcome, _ = prove(analysis, go_on=lambda n: asked.append(n) is None, one_run=False)
+    assert (outcome.complete, outcome.one_run) == (True, False)
+    assert len(asked) >= outcome.states // ASK_STATES > 2
+    stopped, _ = prove(analysis, go_on=lambda states: states < asked[2], one_run=False)
+    assert (stopped.stopped, stopped.states) == (True, asked[2])
 
 
 def test_what_was_explored_before_time_was_up_is_said():
@@ -150,11 +161,11 @@ def test_one_family_of_the_matrix_with_its_harmless_mutants(capsys):
     name = "stores out of tiles, specialised, bulk"
     assert main(["check", "--matrix", "--family", name]) == 0
     family, spared, last = capsys.readouterr().out.splitlines()
-    assert family.startswith(f"{name}: 3 of 3 proved for all N, mutants 76 of 76, ")
+    assert family.startswith(f"{name}: 8 of 8 proved for all N, mutants 76 of 76, ")
     harmless = "2 more are harmless (proved): said by the barrier of the tile, "
     assert harmless in family
     assert spared == "harmless 2 mutants, each of them proved"
-    assert last == "configurations 3 ok, mutants 76 caught of 76"
+    assert last == "configurations 8 ok, mutants 76 caught of 76"
 
 
 def test_which_families_there_are_must_be_known(capsys):
