@@ -58,6 +58,8 @@ class Family:
         Of the inputs; without `shapes` all `tensors` have `shape`.
     explored, every_run
         Up to how many stages all interleavings are explored, of few trips; of any number of them.
+    stages
+        The most that are proved.
     harmless
         Mutants that are right: another statement says what they leave out.
     """
@@ -138,12 +140,11 @@ def _clusters() -> Iterator[Family]:
     build = partial(pipelines.ring_multicast, threads=32)
     forms: tuple[CircularBufferType, ...] = (*FORMS, SPECIAL)
     for form in forms:
-        name, most, stages = "warp-specialised", 2, FEWER_STAGES
+        name, stages = "warp-specialised", FEWER_STAGES
         if isinstance(form, Pipelined):
-            name = f"pipelined, {form.sync}, war {form.war}"
-            most, stages = FEWER_STAGES if form.sync == "parity" else 2, MOST_STAGES
+            name, stages = f"pipelined, {form.sync}, war {form.war}", MOST_STAGES
         yield Family(
-            f"multicast to two blocks, {name}", build, LOAD.tma, form, most, most,
+            f"multicast to two blocks, {name}", build, LOAD.tma, form, 2, 2,
             every_prefetch=form is not SPECIAL, shapes=((2, 512), (512,)),
             harmless=harmless.of_clusters(form), stages=stages,
         )  # fmt: skip
