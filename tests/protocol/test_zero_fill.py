@@ -115,7 +115,7 @@ def printed(stmt: Stmt) -> str:
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Int8], ids=lambda d: d.short)
 def test_vectors_end_anywhere(dtype, each, kind, rng):
     fd, tile = vectors(1, each, kind, dtype), 64 * 16 // dtype.nbytes * each
-    for n in (1, tile - 1, tile + 5, 3 * tile + tile // 2 + 3, 4 * tile):
+    for n in (1, tile - 1, 3 * tile + tile // 2 + 3):
         x = numbers(rng, n, dtype=dtype)
         exact((dtype, each, kind, n), fd, [x], 2 * x.astype("f8"), 1)
 
@@ -135,7 +135,7 @@ def test_no_size_decides_whether_a_copy_is_made(n, kind, rng):
 def test_rows_with_gaps_end_anywhere(each, kind, rng):
     """Rows of 1037 elements, 1040 apart: the last vector of each has one element of its row."""
     fd, wide = vectors(2, each, kind, contiguity=[False, True]), numbers(rng, 3, 1040)
-    for columns in (1037, 4, 3, 1038, 1040):
+    for columns in (1037, 3, 1038):
         x = wide[:, :columns]
         exact((each, kind, columns), fd, [x], 2 * x.astype("f8"), 1)
 
