@@ -9,6 +9,7 @@ from fuser.api.execute import bind, program_of
 from fuser.api.tensor import Tensor
 from fuser.kir.core import Kernel
 from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecialized
+from fuser.schedule.swizzle import SwizzleName
 
 P, L = ParallelType, LoadStoreOpType
 THREADS = 64
@@ -65,7 +66,7 @@ def matrix(
     dtype: DataType = DataType.Float,
     *,
     box: int = 0,
-    swizzle: str = "none",
+    swizzle: SwizzleName = "none",
     stages: int = 2,
     **layout: object,
 ) -> FusionDefinition:
