@@ -93,7 +93,8 @@ class Case:
 CASES = [
     *(Case(load, outer, 3, inner) for load, outer, inner in product(LOADS, OUTER, (0, 1, 2))),
     *(Case(load, outer, 2, 0, True) for load, outer in product(LOADS, OUTER)),
-    *(Case(load, ROLES, 2, inner) for load, inner in product(LOADS, (0, 2))),
+    *(Case(load, ROLES, 2, 0) for load in LOADS),
+    *(Case(load, ROLES, 2, 2) for load in (L.set, L.tma)),
     Case(L.tma, ROLES, 2, 0, True),
     Case(L.tma, HANDED, 1, 2),
 ]

@@ -121,6 +121,7 @@ def test_mutants_of_a_consumers_ring_are_caught(inner, rng):
     (kernel,) = program(case.fusion(), case.inputs(rng, 2, 2)).kernels
     made = [m for m in mutants(kernel) if "x_cache" in m.where]
     assert len(made) >= (18 if inner == 0 else 36)
+    made = made[:: 1 if inner == 0 else 3]
     found = [any(explored(m.kernel, trips) for trips in ((2, 3), (1, 5))) for m in made]
     assert [(m.kind, m.where) for m, wrong in zip(made, found, strict=True) if not wrong] == []
 

@@ -74,7 +74,7 @@ def test_mutants_are_caught(kind):
     """The epilogue is in the code twice, and what a round cut short never reaches is harmless."""
     made = mutants(kernel_of(Case(kind, 2, 1)))
     late = [m for m in made if "(epilogue)" in m.where]
-    sample = [m for m in made if m not in late][::2]
+    sample = [m for m in made if m not in late][::3]
     assert len(sample) > 10
     assert [(m.kind, m.where) for m in sample if not is_wrong(m.kernel)] == []
     for what in ("wait dropped", "arrive dropped"):
