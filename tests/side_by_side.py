@@ -52,3 +52,24 @@ def both(
         if kind is not None:
             cache.circular_buffer(2, None, kind)
     return fd
+
+
+def sums_of_rows() -> FusionDefinition:
+    """Sums of rows: each thread's by a ring that hands registers over, theirs by all threads."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        s = fd.ops.sum(x, [1])
+        fd.add_output(s)
+    tile = staged(x, L.bulk)
+    s.split(1, 512)
+    s.split(2, 256)
+    own = s.rfactor([1, 2])  # row, trip, element of a thread, thread
+    for t in (s, own, tile):
+        t.axis(0).parallelize(ParallelType.grid_x)
+    for t in (s, own):
+        t.axis(-1).parallelize(ParallelType.block_x)
+    tile.split(1, 512)
+    tile.axis(2).parallelize(ParallelType.tma)
+    tile.inline_at(own, 2)
+    tile.circular_buffer(2, type=MORE)
+    return fd

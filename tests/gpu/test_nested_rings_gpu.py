@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nested_rings import CASES, ONCE, Case, Once
-from side_by_side import BEHIND, both
+from side_by_side import BEHIND, both, sums_of_rows
 
 pytestmark = pytest.mark.gpu
 
@@ -38,3 +38,11 @@ def test_a_ring_behind_registers_handed_over(first, threads, second, load, rng) 
             y, z = fd.manual_execute([a, b], backend="cuda")
             np.testing.assert_array_equal(y, a.astype("f8") * 2)
             np.testing.assert_array_equal(z, b.astype("f8") * 3)
+
+
+def test_work_of_all_threads_behind_registers_handed_over(rng: np.random.Generator) -> None:
+    fd = sums_of_rows()
+    for rows, columns in ((1, 4), (2, 512), (300, 20 * 512 + 8)):
+        x = rng.integers(-9, 10, (rows, columns)).astype("f4")
+        (s,) = fd.manual_execute([x], backend="cuda")
+        np.testing.assert_array_equal(s, x.astype("f8").sum(1))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from manual_schedules import program, run_checked
 from mutant_runs import greedy
-from side_by_side import ALL, BEHIND, LESS, MORE, both
+from side_by_side import ALL, BEHIND, LESS, MORE, both, sums_of_rows
 
 from fuser import FusionDefinition, LoadStoreOpType
 from fuser.api.execute import bind, program_of
@@ -17,7 +17,7 @@ from fuser.core.expr import Const
 from fuser.interp.checked import check_kernel
 from fuser.interp.functional import allocate
 from fuser.kir.core import Kernel, walk_stmts
-from fuser.kir.stmts import NamedBarrier, Role, Roles, SetMaxRegisters, SyncThreads
+from fuser.kir.stmts import BlockReduce, NamedBarrier, Role, Roles, SetMaxRegisters, SyncThreads
 from fuser.kir.verify import verify_kernel
 from fuser.protocol.model import analyse
 from fuser.protocol.mutants import mutants
@@ -73,6 +73,24 @@ def test_mistakes_in_either_ring_are_found_by_the_proof(ring):
     assert len(made) > 20
     for mutant in made[::5]:
         assert prove(analyse(mutant.kernel))[0].fault is not None, (mutant.kind, mutant.where)
+
+
+def test_work_of_all_threads_behind_the_roles(rng):
+    """Producers take part in the reduction over threads: its barriers are those of the block."""
+    fd = sums_of_rows()
+    for rows, columns in ((1, 4), (2, 512), (3, 4 * 512 + 8)):
+        x = rng.integers(-9, 10, (rows, columns)).astype("f4")
+        for (found,) in (fd.manual_execute([x], backend="interpret"), run_checked(fd, [x], seed=1)):
+            assert np.ravel(found).tolist() == x.astype("f8").sum(1).tolist()
+    (kernel,) = program(fd, [x]).kernels
+    verify_kernel(kernel)
+    (_, back) = (s for s in kernel.body if isinstance(s, Roles))
+    assert [(r.range, r.body) for r in back.roles] == [
+        (range(256, 384), (SetMaxRegisters(168, True),))
+    ]
+    assert any(
+        isinstance(s, BlockReduce) for s in walk_stmts(kernel.body[kernel.body.index(back) :])
+    )
 
 
 # ---- mistakes ----------------------------------------------------------------------------------
