@@ -8,7 +8,7 @@ from fuser.schedule.circular import CircularBufferType, Pipelined
 
 P, L = ParallelType, LoadStoreOpType
 TILE, THREADS = 256, 64
-PIPELINED = Pipelined()
+PIPELINED = Pipelined(war="mbarrier")
 
 
 def vector(fd: FusionDefinition, rank: int = 1, dtype: DataType = DataType.Float) -> Tensor:

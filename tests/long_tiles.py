@@ -13,7 +13,7 @@ from fuser.schedule.swizzle import SwizzleName
 
 P, L = ParallelType, LoadStoreOpType
 THREADS = 64
-KINDS = (Pipelined(), Pipelined("token", "barrier"), WarpSpecialized())
+KINDS = (Pipelined(war="mbarrier"), Pipelined("token", "barrier"), WarpSpecialized())
 
 
 def staged(x: Tensor, load: LoadStoreOpType) -> Tensor:

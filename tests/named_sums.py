@@ -88,9 +88,9 @@ CASES: dict[str, Callable[[Sum], None]] = {
     "automatic": automatic, "block sum": block_sum, "grid sum": grid_sum, "outlined": outlined,
     "register ring": register_ring,
     "ring by threads": ring(L.set, Pipelined("token", "barrier")),
-    "ring by cp.async": ring(L.cp_async, Pipelined()),
+    "ring by cp.async": ring(L.cp_async, Pipelined(war="mbarrier")),
     "ring by bulk": ring(L.bulk, WarpSpecialized()),
-    "ring by tma": ring(L.tma, Pipelined()),
+    "ring by tma": ring(L.tma, Pipelined(war="mbarrier")),
     "roles by tma": ring(L.tma, WarpSpecialized()),
     "roles by threads": ring(L.set, WarpSpecialized(P.block_x)),
 }  # fmt: skip

@@ -21,7 +21,7 @@ P, L = ParallelType, LoadStoreOpType
 ROWS, COLS = 4, 128
 """Of a tile; the outer ring holds a number for each row of its tiles."""
 LOADS = (L.set, L.cp_async, L.tma)
-OUTER = (Pipelined(), Pipelined("token", "barrier"))
+OUTER = (Pipelined(war="mbarrier"), Pipelined("token", "barrier"))
 ROLES, HANDED = WarpSpecialized(), WarpSpecialized(num_registers=(24, 256))
 
 
@@ -86,7 +86,7 @@ class Case:
         tile.inline_at(y, 1 if self.beside else 2)
         few.circular_buffer(self.stages, type=self.outer)
         if self.inner:
-            tile.circular_buffer(self.inner)
+            tile.circular_buffer(self.inner, type=Pipelined(war="mbarrier"))
         return fd
 
 

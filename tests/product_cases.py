@@ -423,7 +423,7 @@ def square(a: np.ndarray) -> np.ndarray:
 
 
 BATCH = ((3, 70, 136), (3, 72, 136))
-TOKEN, BARRIER = Pipelined("token"), Pipelined(war="barrier")
+TOKEN, BARRIER = Pipelined("token", "mbarrier"), Pipelined(war="barrier")
 
 CASES: dict[str, Case] = {
     "two": Case(side_by_side, THREE, both),

@@ -26,7 +26,7 @@ P, L, D, M = ParallelType, LoadStoreOpType, DataType, MemoryType
 SPANS = {"none": 8, "32B": 16, "64B": 32, "128B": 64}
 """Elements of 2 bytes in a row of a swizzle's box."""
 ROWS, STEP = 64, 16
-PIPELINED = Pipelined()
+PIPELINED = Pipelined(war="mbarrier")
 Combine = Callable[[FusionDefinition, Any, Any], Any]
 
 

@@ -16,7 +16,7 @@ P, L = ParallelType, LoadStoreOpType
 THREADS = 64
 TILE = 2 * THREADS
 Source = Literal["own", "shared", "elsewhere"]
-PIPELINED = Pipelined()
+PIPELINED = Pipelined(war="mbarrier")
 LOADS = (L.set, L.cp_async, L.bulk)
 
 

@@ -20,7 +20,7 @@ MORE = WarpSpecialized(num_registers=(40, 232))
 LESS = WarpSpecialized(num_registers=(24, 240))
 BEHIND: list[tuple[CircularBufferType, int, CircularBufferType | None, LoadStoreOpType]] = [
     (ALL, 128, ALL, L.tma), (ALL, 128, ALL, L.set), (MORE, 256, LESS, L.tma),
-    (ALL, 128, WarpSpecialized(), L.tma), (ALL, 128, Pipelined(), L.tma),
+    (ALL, 128, WarpSpecialized(), L.tma), (ALL, 128, Pipelined(war="mbarrier"), L.tma),
     (ALL, 128, Pipelined("token", "barrier"), L.set), (ALL, 128, None, L.cp_async),
 ]  # fmt: skip
 """Type and consumers of a ring that hands registers over, type and load of one behind it."""

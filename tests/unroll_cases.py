@@ -73,7 +73,7 @@ def in_a_function(copies: int, part: bool = False) -> FusionDefinition:
     return fd
 
 
-PIPELINED, TOKENS = Pipelined(), Pipelined("token")
+PIPELINED, TOKENS = Pipelined(war="mbarrier"), Pipelined("token", "mbarrier")
 
 
 def ring(

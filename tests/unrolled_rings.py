@@ -18,7 +18,8 @@ WIDTH = 32
 """Elements of a tile, one a thread."""
 EXTENTS = {"s": -1, "k": 3, "u": 2, "g": GROUPS}
 TYPES: dict[str, CircularBufferType | None] = {
-    "parity": Pipelined(), "token": Pipelined("token", "barrier"), "roles": WarpSpecialized(),
+    "parity": Pipelined(war="mbarrier"), "token": Pipelined("token", "barrier"),
+    "roles": WarpSpecialized(),
     "groups": WarpSpecialized(P.block_y, stage_slice_position=3),
     "registers": None,
 }  # fmt: skip

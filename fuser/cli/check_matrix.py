@@ -177,7 +177,7 @@ def _products() -> Iterator[Family]:
         name = f"products, pipelined, {form.sync}, war {form.war}"
         listed = harmless.of_products(form)
         yield one(name, build, form=form, harmless=listed)
-    piped, special = Pipelined(), WarpSpecialized(ParallelType.block_y)
+    piped, special = Pipelined(war="mbarrier"), WarpSpecialized(ParallelType.block_y)
     groups, rows = partial(build, groups=2), partial(build, outer=True)
     yield two(
         "products, pipelined, two warp groups", groups, form=piped, explored=FEWER_STAGES,

@@ -134,8 +134,11 @@ def _cut_short(analysis: Analysis, states: int, most: int, go_on: GoOn) -> Verdi
             outcome = explore(model, most, _beyond(states, go_on))
         except (Unsupported, Undecided):
             return None
+        states += outcome.states
+        if outcome.stopped:
+            note = "time was up before the last tile cut short was explored"
+            return Verdict(analysis.kernel.name, "stopped", states, rings=rings, note=note)
         if outcome.fault is not None:
-            states += outcome.states
             note = f"with a last tile that is {cut} elements short"
             return Verdict(
                 analysis.kernel.name, "wrong", states, trips, rings, model, outcome.fault, note

@@ -29,7 +29,7 @@ class Pipelined:
     """
 
     sync: Literal["parity", "token"] = "parity"
-    war: Literal["barrier", "mbarrier"] = "mbarrier"
+    war: Literal["barrier", "mbarrier"] = "barrier"
 
     def __post_init__(self) -> None:
         _require_one_of("sync", self.sync, ("parity", "token"))

@@ -21,7 +21,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "timeline.svg"
 
 
 def test_the_picture_of_the_page(update_golden: bool) -> None:
-    fd = ring_map(LoadStoreOpType.tma, 3, 2, Pipelined())
+    fd = ring_map(LoadStoreOpType.tma, 3, 2, Pipelined(war="mbarrier"))
     call = bind(fd, [np.zeros(100_000, "f4")])
     (kernel,) = build_manual(fd.fusion, fd.hand, call.cls, call.env, "fusion", ()).kernels
     svg = to_svg(draw(record(kernel, call.env)))

@@ -25,7 +25,7 @@ D, L, P = DataType, LoadStoreOpType, ParallelType
 Rng = np.random.Generator
 THREADS = 32
 MAX_BOX = 256
-PIPELINED, SPECIALISED = Pipelined(), WarpSpecialized()
+PIPELINED, SPECIALISED = Pipelined(war="mbarrier"), WarpSpecialized()
 RINGS = [
     pytest.param(L.tma, PIPELINED, id="tma"),
     pytest.param(L.tma, SPECIALISED, id="tma-roles"),

@@ -108,7 +108,9 @@ def ring_in_rounds(kind: Pipelined | WarpSpecialized, exact: bool = True) -> Fus
     return fd
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
+@pytest.mark.parametrize(
+    "kind", [Pipelined(war="mbarrier"), WarpSpecialized()], ids=["pipelined", "roles"]
+)
 def test_rings_inside_of_loops(kind):
     """In checked mode, by the proof as without, and in machine code with a mark for each loop."""
     fd = ring_in_rounds(kind)

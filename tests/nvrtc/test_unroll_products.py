@@ -28,7 +28,7 @@ TRIP, STEP = 2, 4
 STEPS = 4
 SETUP = 2
 """Loops that make and invalidate the barriers."""
-KINDS = {"pipelined": Pipelined(), "roles": WarpSpecialized(P.block_x)}
+KINDS = {"pipelined": Pipelined(war="mbarrier"), "roles": WarpSpecialized(P.block_x)}
 
 
 def ring(kind, *, stages: int = 4, tile: int = 256) -> FusionDefinition:

@@ -37,18 +37,22 @@ def opcodes(text: str) -> list[str]:
     return [i.opcode for code in parse(text) for i in code.instructions]
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
+@pytest.mark.parametrize(
+    "kind", [Pipelined(war="mbarrier"), WarpSpecialized()], ids=["pipelined", "roles"]
+)
 def test_all_loops_stay_rolled(kind):
     """Prologue, main loop, epilogue, or those of both roles, and the loop inside each that uses."""
     made = kernel(ring(directed("rolled", "rolled"), kind=kind), 2, 2560)
     report, marks, text = compiled(made)
-    loops, waits = (3 + 2, 3) if kind == Pipelined() else (2 + 1, 2)
+    loops, waits = (3 + 2, 3) if kind == Pipelined(war="mbarrier") else (2 + 1, 2)
     assert (report.rolled_loops, report.spin_loops) == (RINGS + loops, waits)
     assert marks == report.rolled_loops + report.spin_loops
     assert divides(opcodes(text)), "stages and parities follow from the trip"
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
+@pytest.mark.parametrize(
+    "kind", [Pipelined(war="mbarrier"), WarpSpecialized()], ids=["pipelined", "roles"]
+)
 def test_all_loops_unroll(kind):
     """No loop over trips is left: every load and every wait is in the code once a trip."""
     made = kernel(ring(directed(ALL, ALL), kind=kind, extent=2560), 2, 2560)
@@ -112,7 +116,7 @@ def test_tokens_are_in_registers(trips, stages, war):
 
 def test_tokens_with_an_index_would_be_in_local_memory():
     """The control: the same kernel with elements that the stage chooses."""
-    made = kernel(ring(directed("rolled", ALL), 3, Pipelined("token")), 2, 2560)
+    made = kernel(ring(directed("rolled", ALL), 3, Pipelined("token", "mbarrier")), 2, 2560)
     source = emit(made)
     start = source.index("__global__")
     text = source[start:]
@@ -126,7 +130,7 @@ def test_tokens_with_an_index_would_be_in_local_memory():
 
 def test_tokens_of_known_stages_are_elements():
     """Of three stages, three copies: the main loop compares nothing."""
-    made = kernel(ring(directed(3, ALL), 3, Pipelined("token")), 2, 2560)
+    made = kernel(ring(directed(3, ALL), 3, Pipelined("token", "mbarrier")), 2, 2560)
     source = emit(made)
     main = source[source.index("// main") : source.index("// epilogue")]
     first = main[: main.index("#pragma unroll 1")]

@@ -51,7 +51,7 @@ def in_groups(stages: int, turns: bool) -> Kernel:
 
 
 def pipelined(stages: int) -> Kernel:
-    fd = pipelines.ring_products(TMA, stages, stages - 1, Pipelined(), groups=2)
+    fd = pipelines.ring_products(TMA, stages, stages - 1, Pipelined(war="mbarrier"), groups=2)
     return kernel_of(fd, (128, 512), (64, 512))
 
 

@@ -28,7 +28,7 @@ TOKENS = ("token-mbarrier", "token-barrier")
 """More states: every thread arrives."""
 FORMS = {
     MEETING: Pipelined(war="barrier"),
-    "token-mbarrier": Pipelined("token"),
+    "token-mbarrier": Pipelined("token", "mbarrier"),
     "token-barrier": Pipelined("token", "barrier"),
 }
 OF_CLUSTERS = {

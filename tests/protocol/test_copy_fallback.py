@@ -22,7 +22,7 @@ from fuser.schedule.circular import Pipelined, WarpSpecialized
 pytestmark = pytest.mark.protocol
 
 P, L, D = ParallelType, LoadStoreOpType, DataType
-KINDS = [Pipelined(), Pipelined("token", "barrier"), WarpSpecialized()]
+KINDS = [Pipelined(war="mbarrier"), Pipelined("token", "barrier"), WarpSpecialized()]
 COSTS = (
     "Results are the same, but loads are slower and take registers and issue slots from the "
     "computation; "

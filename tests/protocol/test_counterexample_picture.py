@@ -26,7 +26,7 @@ from fuser.timeline.svg import to_svg
 pytestmark = pytest.mark.protocol
 
 TYPES = {
-    "parity": Pipelined(),
+    "parity": Pipelined(war="mbarrier"),
     "token": Pipelined("token", "barrier"),
     "roles": WarpSpecialized(),
 }
@@ -105,7 +105,7 @@ def test_a_stage_that_is_refilled_too_early_is_seen_refilled():
 
 def test_what_is_right_has_no_counterexample():
     with pytest.raises(InputError, match="kernel fusion: nothing is wrong"):
-        counterexample(check(kernel(Pipelined())))
+        counterexample(check(kernel(Pipelined(war="mbarrier"))))
 
 
 SCRIPT = """
@@ -113,7 +113,7 @@ import numpy as np
 from fuser import LoadStoreOpType, Pipelined
 from fuser.cli.pipelines import ring_map
 
-fd = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined())
+fd = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined(war="mbarrier"))
 fd.manual_execute([np.ones(5000, "f4")], backend="interpret")
 """
 

@@ -46,13 +46,13 @@ PROVED = {
     "in a ring by bulk": lambda: made.stream(2, 2, BARRIER, L.bulk),
     "by consumers": lambda: made.stream(2, 2, WarpSpecialized()),
     "two outputs": lambda: made.two_outputs(2),
-    "rows": lambda: made.rows(2, Pipelined()),
+    "rows": lambda: made.rows(2, Pipelined(war="mbarrier")),
     "rows by consumers": lambda: made.rows(2, WarpSpecialized()),
     "copy": made.copy,
     "copy, barrier": lambda: made.copy(BARRIER, 3),
     "copy by bulk": lambda: made.copy(load=L.bulk),
     "copy without a ring": lambda: made.copy(ring=0),
-    "copy and map": lambda: made.copy_and_map(Pipelined(), 2),
+    "copy and map": lambda: made.copy_and_map(Pipelined(war="mbarrier"), 2),
     "copy and map by consumers": lambda: made.copy_and_map(WarpSpecialized(), 2),
 }
 
@@ -96,7 +96,7 @@ def test_two_outputs(stages, ring, n):
         np.testing.assert_array_equal(z, x.astype("f8") + 1)
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), BARRIER, WarpSpecialized()], ids=str)
+@pytest.mark.parametrize("kind", [Pipelined(war="mbarrier"), BARRIER, WarpSpecialized()], ids=str)
 @pytest.mark.parametrize("shape", [(1, 256), (3, 256), (5, 700), (2, 1021), (4, 1024)])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_stages_go_on_across_rows(stages, shape, kind):
@@ -107,7 +107,7 @@ def test_stages_go_on_across_rows(stages, shape, kind):
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kind", [Pipelined(), BARRIER, WarpSpecialized()], ids=str)
+@pytest.mark.parametrize("kind", [Pipelined(war="mbarrier"), BARRIER, WarpSpecialized()], ids=str)
 def test_threads_read_the_stage_that_is_stored_out_of(kind, n):
     x = numbers(n)
     for y, z in runs(made.copy_and_map(kind), x):
@@ -184,7 +184,7 @@ def test_two_outputs_share_fence_barrier_and_group():
 )
 def test_threads_store_what_the_engine_cannot_and_the_header_says_why(store, n, reason):
     """The engine writes whole 16 bytes: what lies behind the output would be overwritten."""
-    fd = made.stream(2, 2, Pipelined(), store)
+    fd = made.stream(2, 2, Pipelined(war="mbarrier"), store)
     only = kernel(fd, n)
     assert any(f"y: stored by threads, not TMA: {reason}" in line for line in only.header)
     with pytest.warns(FallbackWarning, match="y: threads store it, element by element"):

@@ -88,13 +88,15 @@ def test_every_mutant_is_wrong_both_ways() -> None:
             assert prove(one)[0].fault is not None, what
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), Pipelined("token"), WarpSpecialized()], ids=str)
+@pytest.mark.parametrize(
+    "kind", [Pipelined(war="mbarrier"), Pipelined("token", "mbarrier"), WarpSpecialized()], ids=str
+)
 def test_trips_of_three_loops_are_proved(kind: CircularBufferType) -> None:
     verdict = check(planes(kind))
     assert (verdict.reach, verdict.note) == ("proved", "")
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), WarpSpecialized()], ids=str)
+@pytest.mark.parametrize("kind", [Pipelined(war="mbarrier"), WarpSpecialized()], ids=str)
 def test_mistakes_inside_of_three_loops_are_found(kind: CircularBufferType) -> None:
     found = [m for m in mutants(planes(kind)) if m.kind.startswith(("wait", "release", "parity"))]
     assert len(found) > 3
@@ -102,7 +104,11 @@ def test_mistakes_inside_of_three_loops_are_found(kind: CircularBufferType) -> N
         assert check(mutant.kernel).reach == "wrong", (mutant.kind, mutant.where)
 
 
-@pytest.mark.parametrize(("stages", "kind"), [(2, Pipelined()), (3, Pipelined("token"))], ids=str)
+@pytest.mark.parametrize(
+    ("stages", "kind"),
+    [(2, Pipelined(war="mbarrier")), (3, Pipelined("token", "mbarrier"))],
+    ids=str,
+)
 def test_a_ring_that_begins_anew_in_each_row_is_not_joined(
     stages: int, kind: CircularBufferType
 ) -> None:

@@ -27,7 +27,7 @@ P, L = ParallelType, LoadStoreOpType
 KINDS = (L.tma, L.bulk, L.cp_async, L.set)
 PAIRS = tuple(itertools.combinations_with_replacement(KINDS, 2))
 TILE, THREADS = 256, 64
-PIPELINED, ROLES = Pipelined(), WarpSpecialized()
+PIPELINED, ROLES = Pipelined(war="mbarrier"), WarpSpecialized()
 
 
 def named(value: object) -> str:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.protocol
 TRIPS, STAGES = 5, 3
 COPY = 10.0
 """Shorter than the products of a trip: they are what everybody waits for."""
-FORMS = [Pipelined(), Pipelined(war="barrier"), WarpSpecialized()]
+FORMS = [Pipelined(war="mbarrier"), Pipelined(war="barrier"), WarpSpecialized()]
 
 
 def timeline(form):

@@ -30,9 +30,9 @@ from fuser import DataType, FusionDefinition, LoadStoreOpType
 from fuser.cli.pipelines import ring_map
 from fuser.schedule.circular import Pipelined
 
-fd = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined())
+fd = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined(war="mbarrier"))
 fd.manual_execute([np.ones(700, "f4")], backend="interpret")
-again = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined())
+again = ring_map(LoadStoreOpType.bulk, 2, 1, Pipelined(war="mbarrier"))
 again.manual_execute([np.ones(900, "f4")], backend="interpret")
 with FusionDefinition() as plain:
     x = plain.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.Float)

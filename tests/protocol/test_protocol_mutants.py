@@ -21,7 +21,7 @@ pytestmark = pytest.mark.protocol
 L = LoadStoreOpType
 TILE = 256
 FORMS = [
-    Pipelined(), Pipelined(war="barrier"), Pipelined(sync="token"), WarpSpecialized(),
+    Pipelined(war="mbarrier"), Pipelined(war="barrier"), Pipelined(sync="token"), WarpSpecialized(),
 ]  # fmt: skip
 ALWAYS = {
     "wait dropped", "arrive dropped", "fence dropped", "count changed", "bytes changed",
@@ -58,7 +58,7 @@ def test_every_mutant_is_wrong_by_proof_and_by_exploration(form, S):
 
 @pytest.mark.parametrize("load", [L.cp_async, L.set], ids=lambda load: load.name)
 def test_mutants_of_loads_by_threads_are_caught(load):
-    for mutant in mutants(kernel(ring_map(load, 2, 1, Pipelined()))):
+    for mutant in mutants(kernel(ring_map(load, 2, 1, Pipelined(war="mbarrier")))):
         assert check(mutant.kernel).reach == "wrong", (mutant.kind, mutant.where)
 
 
@@ -87,7 +87,7 @@ def test_checked_execution_agrees(form):
 
 
 def test_the_shortest_story_ends_with_who_waits_for_what():
-    original = kernel(ring_map(L.bulk, 2, 1, Pipelined()))
+    original = kernel(ring_map(L.bulk, 2, 1, Pipelined(war="mbarrier")))
     mutant = next(m for m in mutants(original) if m.kind == "bytes changed")
     verdict = check(mutant.kernel)
     assert verdict.trips == (1,)
@@ -101,7 +101,7 @@ def test_the_shortest_story_ends_with_who_waits_for_what():
 
 def test_a_fault_beyond_the_first_period_is_found():
     """Folding keeps what happens late: a wait that is right for one round only."""
-    original = kernel(ring_map(L.bulk, 2, 1, Pipelined()))
+    original = kernel(ring_map(L.bulk, 2, 1, Pipelined(war="mbarrier")))
     kinds = [m for m in mutants(original) if m.kind == "phase not carried"]
     assert kinds
     for mutant in kinds:
@@ -112,7 +112,7 @@ def test_a_fault_beyond_the_first_period_is_found():
 
 
 def test_mutants_change_one_place_and_keep_the_rest():
-    original = kernel(ring_map(L.bulk, 2, 1, Pipelined()))
+    original = kernel(ring_map(L.bulk, 2, 1, Pipelined(war="mbarrier")))
     made = mutants(original)
     assert len({(m.kind, repr(m.kernel.body)) for m in made}) == len(made)
     for mutant in made:

@@ -70,7 +70,7 @@ def test_stages_carried_over_an_outer_loop_are_proved(S):
 
 
 def test_eight_stages_are_proved():
-    assert_proved(ring_map(L.bulk, 8, 7, Pipelined()))
+    assert_proved(ring_map(L.bulk, 8, 7, Pipelined(war="mbarrier")))
 
 
 @pytest.mark.parametrize("form", [*FORMS, WarpSpecialized()], ids=str)
@@ -84,7 +84,7 @@ def test_exploration_agrees_with_the_proof(form):
 
 
 def test_more_trips_have_more_states_until_they_repeat():
-    analysis = analyse(kernel(ring_map(L.bulk, 2, 1, Pipelined())))
+    analysis = analyse(kernel(ring_map(L.bulk, 2, 1, Pipelined(war="mbarrier"))))
     counts = [explore(exact_model(analysis, (trips,))).states for trips in (1, 2, 4, 8, 16)]
     assert counts == sorted(set(counts))
     assert check(analysis.kernel).states < 2 * counts[-1]
@@ -115,7 +115,7 @@ def test_loops_of_one_trip_are_no_loops_and_still_count(n, S, P):
     cache.split(0, 256)
     cache.axis(1).parallelize(ParallelType.tma)
     cache.inline_at(y, 1)
-    cache.circular_buffer(S, P, Pipelined())
+    cache.circular_buffer(S, P, Pipelined(war="mbarrier"))
     (only,) = program_of(fd, bind(fd, [np.ones(n, "f4")], True), True).kernels
     assert check(only).reach == "proved"
 

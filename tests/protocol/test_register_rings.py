@@ -27,9 +27,9 @@ PART = 2 * THREADS
 """Elements that are loaded into registers in one trip."""
 ROWS = 3
 OUTER: dict[str, CircularBufferType] = {
-    "parity-mbarrier": Pipelined(),
+    "parity-mbarrier": Pipelined(war="mbarrier"),
     "parity-barrier": Pipelined(war="barrier"),
-    "token-mbarrier": Pipelined("token"),
+    "token-mbarrier": Pipelined("token", "mbarrier"),
     "token-barrier": Pipelined("token", "barrier"),
     "ws": WarpSpecialized(),
 }

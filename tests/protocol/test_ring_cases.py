@@ -84,7 +84,7 @@ def test_case_40_fewer_trips_than_stages(kind: str) -> None:
 
 
 ORDERED = {
-    "mbarrier": (Pipelined(), "acquire dropped"),
+    "mbarrier": (Pipelined(war="mbarrier"), "acquire dropped"),
     "barrier": (Pipelined(war="barrier"), "barrier dropped"),
     "roles": (WarpSpecialized(), "acquire dropped"),
 }
@@ -160,7 +160,11 @@ def test_case_54_what_differs_is_compiled_apart(monkeypatch: pytest.MonkeyPatch)
         (factor, stages, prefetch, kind)
         for factor in (2.0, 3.0)
         for stages, prefetch in ((2, 1), (3, 1), (3, 2))
-        for kind in (Pipelined(), Pipelined("token"), Pipelined(war="barrier"))
+        for kind in (
+            Pipelined(war="mbarrier"),
+            Pipelined("token", "mbarrier"),
+            Pipelined(war="barrier"),
+        )
     ]
     x = np.arange(1000, dtype="f4")
     keys: list[str] = []

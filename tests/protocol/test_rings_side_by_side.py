@@ -60,7 +60,9 @@ def kernel_of(second, load):
 
 
 @pytest.mark.parametrize(
-    ("second", "load"), [*((form, L.tma) for form in FORMS), (Pipelined(), L.set), (None, L.set)],
+    ("second", "load"), [
+        *((form, L.tma) for form in FORMS), (Pipelined(war="mbarrier"), L.set), (None, L.set),
+    ],
     ids=str,
 )  # fmt: skip
 def test_rings_over_different_sizes_are_proved(second, load):
@@ -95,7 +97,7 @@ def test_mistakes_in_either_ring_are_found_by_the_proof():
 
 def test_two_sizes_are_not_proved_where_the_block_does_not_meet(monkeypatch):
     """All agents must be at the meeting; else exploration has equal numbers of trips, no more."""
-    kernel = kernel_of(Pipelined(), L.tma)
+    kernel = kernel_of(Pipelined(war="mbarrier"), L.tma)
     apart = replace(kernel, body=tuple(s for s in kernel.body if not isinstance(s, SyncThreads)))
     assert check(apart).reach == "wrong"
     text = "nested equally deep, and do not lie apart, must have their trips from one size"

@@ -18,7 +18,7 @@ from fuser.schedule.circular import Pipelined, WarpSpecialized
 pytestmark = pytest.mark.protocol
 
 P, L, D = ParallelType, LoadStoreOpType, DataType
-KINDS = [Pipelined(), Pipelined("token", "barrier"), WarpSpecialized()]
+KINDS = [Pipelined(war="mbarrier"), Pipelined("token", "barrier"), WarpSpecialized()]
 SPANS = {"32B": 32, "64B": 64, "128B": 128}
 
 

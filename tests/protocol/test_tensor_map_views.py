@@ -25,7 +25,7 @@ from fuser.schedule.circular import Pipelined, WarpSpecialized
 pytestmark = pytest.mark.protocol
 
 P, L, D = ParallelType, LoadStoreOpType, DataType
-KINDS = [Pipelined(), Pipelined("token", "barrier"), WarpSpecialized()]
+KINDS = [Pipelined(war="mbarrier"), Pipelined("token", "barrier"), WarpSpecialized()]
 ROWS, COLUMNS = 8, 16
 
 

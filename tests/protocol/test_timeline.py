@@ -33,7 +33,7 @@ L = LoadStoreOpType
 TILE = 256
 TMA = L.tma
 COPY = 30.0
-PIPELINED = Pipelined()
+PIPELINED = Pipelined(war="mbarrier")
 
 
 def built(fd, *shapes):
@@ -111,7 +111,7 @@ def test_a_small_pipeline_in_full():
 @pytest.mark.parametrize("stages", range(1, 9))
 @pytest.mark.parametrize(
     "type",
-    [Pipelined(), Pipelined("token", "barrier"), WarpSpecialized()],
+    [Pipelined(war="mbarrier"), Pipelined("token", "barrier"), WarpSpecialized()],
     ids=["mbarrier", "token", "roles"],
 )
 def test_every_ring_is_a_pipeline(stages, type):
@@ -162,7 +162,7 @@ def test_roles_are_rows_and_wait_for_what_they_must():
 
 
 def test_warps_that_act_alike_share_a_row():
-    fd = ring_map(L.bulk, 3, 2, Pipelined(), 1024, 256)
+    fd = ring_map(L.bulk, 3, 2, Pipelined(war="mbarrier"), 1024, 256)
     names = [row.name for row in record(*built(fd, 5120)).warps]
     assert names == ["warp 0", "warps 1–7"]
 
@@ -192,7 +192,7 @@ def test_consumer_groups_use_trips_of_their_own(turns):
 
 @pytest.mark.parametrize("build", [ring_store, ring_copy])
 def test_a_wait_for_stores_has_a_name(build):
-    fd = build(TMA, 3, 2, Pipelined())
+    fd = build(TMA, 3, 2, Pipelined(war="mbarrier"))
     call = bind(fd, [np.zeros(TILE * 6, "f4")], True)  # whole tiles, so that the engine stores
     (kernel,) = program_of(fd, call, True).kernels
     t = record(kernel, call.env, copy=60.0)
@@ -214,7 +214,7 @@ def test_sizes_are_cut_to_few_trips():
 
 
 def test_rings_inside_of_and_across_outer_loops():
-    again = record(*built(ring_rows(L.bulk, 2, 1, Pipelined()), (50, 4096)))
+    again = record(*built(ring_rows(L.bulk, 2, 1, Pipelined(war="mbarrier")), (50, 4096)))
     assert again.fault == ()
     (ring,) = again.rings
     assert ring.trips == 5, "counted anew in each of three outer trips"
@@ -224,17 +224,17 @@ def test_rings_inside_of_and_across_outer_loops():
 
 
 def test_a_reduction_works_behind_its_ring():
-    check(record(*built(ring_sum(TMA, 2, 1, Pipelined()), 2000)), 8)
+    check(record(*built(ring_sum(TMA, 2, 1, Pipelined(war="mbarrier")), 2000)), 8)
 
 
 def test_a_kernel_without_a_ring_is_named():
-    kernel, sizes = built(ring_map(TMA, 2, 1, Pipelined()), 700)
+    kernel, sizes = built(ring_map(TMA, 2, 1, Pipelined(war="mbarrier")), 700)
     with pytest.raises(InputError, match="kernel fusion: has no circular buffer"):
         record(replace(kernel, rings=()), sizes)
 
 
 def test_a_failing_run_is_drawn_up_to_where_it_fails():
-    kernel, sizes = built(ring_map(TMA, 3, 2, Pipelined()), 3000)
+    kernel, sizes = built(ring_map(TMA, 3, 2, Pipelined(war="mbarrier")), 3000)
     kinds = dict[str, Timeline]()
     for mutant in mutants(kernel):
         kinds.setdefault(mutant.kind, record(mutant.kernel, sizes))
@@ -284,7 +284,9 @@ def test_ids_of_two_pictures_differ_by_their_prefix():
 
 
 @pytest.mark.parametrize("stages", [1, 3, 8])
-@pytest.mark.parametrize("type", [Pipelined(), WarpSpecialized()], ids=["pipelined", "roles"])
+@pytest.mark.parametrize(
+    "type", [Pipelined(war="mbarrier"), WarpSpecialized()], ids=["pipelined", "roles"]
+)
 def test_nothing_is_written_over_something_else(stages, type):
     drawing = draw(timeline(50, stages=stages, type=type))
     boxes = []

@@ -38,7 +38,7 @@ def rows(load: LoadStoreOpType, kind: CircularBufferType) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("kind", [Pipelined(), Pipelined(war="barrier")], ids=str)
+@pytest.mark.parametrize("kind", [Pipelined(war="mbarrier"), Pipelined(war="barrier")], ids=str)
 @pytest.mark.parametrize("load", [L.tma, L.bulk, L.cp_async, L.set], ids=lambda load: load.name)
 def test_no_trip_where_every_size_makes_one(load, kind):
     """And the same kernel is wrong, were it called with no rows."""

@@ -55,8 +55,8 @@ def test_a_ring_without_loops_is_proved():
 @pytest.mark.parametrize(
     ("copies", "kind", "load", "reach"),
     [
-        (3, Pipelined(), LoadStoreOpType.tma, "explored"),
-        (2, Pipelined(), LoadStoreOpType.cp_async, "explored"),
+        (3, Pipelined(war="mbarrier"), LoadStoreOpType.tma, "explored"),
+        (2, Pipelined(war="mbarrier"), LoadStoreOpType.cp_async, "explored"),
         (2, WarpSpecialized(), LoadStoreOpType.tma, "explored"),
     ],
     ids=["stages", "cp_async", "roles"],

@@ -44,7 +44,9 @@ def rounds(load: LoadStoreOpType, kind: CircularBufferType, copies: int) -> Fusi
 
 
 @pytest.mark.parametrize("copies", [2, 3])
-@pytest.mark.parametrize("kind", [Pipelined(), Pipelined(war="barrier"), ROLES], ids=str)
+@pytest.mark.parametrize(
+    "kind", [Pipelined(war="mbarrier"), Pipelined(war="barrier"), ROLES], ids=str
+)
 @pytest.mark.parametrize("load", [L.bulk, L.set], ids=lambda load: load.name)
 def test_rounds_and_what_is_left_are_explored(load, kind, copies):
     """Nothing is wrong, and nothing is proved either: a round is several trips."""
@@ -66,7 +68,7 @@ def test_every_number_of_trips_is_counted():
 
 
 def test_mistakes_in_what_is_left_are_found():
-    (kernel,) = program(rounds(L.bulk, Pipelined(), 2), [np.ones(640, "f4")]).kernels
+    (kernel,) = program(rounds(L.bulk, Pipelined(war="mbarrier"), 2), [np.ones(640, "f4")]).kernels
     wrong = [check(m.kernel).reach for m in mutants(kernel)]
     assert wrong.count("wrong") > len(wrong) // 2
     assert "proved" not in wrong

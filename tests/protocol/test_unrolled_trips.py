@@ -183,7 +183,7 @@ def test_tensors_of_one_ring_count_the_same_trips(bound: P) -> None:
         (WarpSpecialized(), (2, 2)),
     ]
     if bound is P.unroll:
-        ways.append((Pipelined(), (1, 2)))
+        ways.append((Pipelined(war="mbarrier"), (1, 2)))
     for kind, positions in ways:
         (y,) = interpret.run_by_hand(fusion(kind, positions), [x, x])
         np.testing.assert_array_equal(y, 3 * x.astype("f8"))
@@ -192,7 +192,8 @@ def test_tensors_of_one_ring_count_the_same_trips(bound: P) -> None:
 # ---- one stage: nothing but barriers tells its trips apart --------------------------------------
 
 ONE_STAGE = (
-    Pipelined(), Pipelined("token"), Pipelined(war="barrier"), WarpSpecialized(P.block_x),
+    Pipelined(war="mbarrier"), Pipelined("token", "mbarrier"), Pipelined(war="barrier"),
+    WarpSpecialized(P.block_x),
 )  # fmt: skip
 
 

@@ -149,6 +149,8 @@ class Cell:
             if self.of.slice:
                 return WarpSpecialized(P.block_y, registers, self.of.slice, self.takes_turns)
             return WarpSpecialized(on, registers)
+        if self.family == "registers":
+            return Pipelined()  # there are no barriers
         sync, war = self.type.split("-")
         return Pipelined(sync, war)  # type: ignore[arg-type]
 

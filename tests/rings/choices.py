@@ -10,7 +10,7 @@ from fuser.schedule.circular import CircularBufferType, Pipelined, WarpSpecializ
 
 P, L = ParallelType, LoadStoreOpType
 ENGINE = (L.tma, L.bulk)
-PIPELINED = Pipelined()
+PIPELINED = Pipelined(war="mbarrier")
 THREADS = 64
 VECTOR_BYTES = 16
 ROWS = 4

@@ -40,7 +40,7 @@ def test_warp_specialize():
 def test_types_and_their_options():
     assert fuser.Pipelined is Pipelined
     assert fuser.WarpSpecialized is WarpSpecialized
-    assert Pipelined() == Pipelined(sync="parity", war="mbarrier")
+    assert Pipelined() == Pipelined(sync="parity", war="barrier")
     assert WarpSpecialized() == WarpSpecialized(
         on=ParallelType.block_x, num_registers=None, stage_slice_position=None, ping_pong=False
     )

@@ -66,7 +66,7 @@ class Stream:
             cache.inline_at(y, 1)
 
     def buffer(self, *types: CircularBufferType, stages: int = 3) -> Stream:
-        for cache, kind in zip(self.caches, types or (Pipelined(),) * 2, strict=True):
+        for cache, kind in zip(self.caches, types or (Pipelined(war="mbarrier"),) * 2, strict=True):
             cache.circular_buffer(stages, None, kind)
         return self
 
@@ -144,7 +144,7 @@ def test_options_on_one_loop_agree():
     stream.caches[0].circular_buffer(3)
     stream.caches[1].circular_buffer(4, 2)
     refused("z_cache: circular-buffered with 4 stages, prefetch 2", stream.run)
-    other = Stream().buffer(Pipelined(), Pipelined("token"))
+    other = Stream().buffer(Pipelined(war="mbarrier"), Pipelined("token", "mbarrier"))
     refused("but x_cache on the same loop with 3 stages, prefetch 2", other.run)
 
 

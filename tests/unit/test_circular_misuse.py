@@ -213,7 +213,7 @@ def test_rows_of_threads_that_hold_more_than_the_producers():
 
 
 @pytest.mark.parametrize(("kind", "how"), [
-    (Pipelined(), "loaded asynchronously"), (WarpSpecialized(), "warp-specialised"),
+    (Pipelined(war="mbarrier"), "loaded asynchronously"), (WarpSpecialized(), "warp-specialised"),
 ])  # fmt: skip
 def test_the_threads_of_a_ring_are_counted(kind, how):
     with FusionDefinition() as fd:
@@ -236,7 +236,7 @@ def test_the_threads_of_a_ring_are_counted(kind, how):
 
 
 @pytest.mark.parametrize("load", [L.tma, L.bulk])
-@pytest.mark.parametrize("kind", [None, Pipelined(), WarpSpecialized()])
+@pytest.mark.parametrize("kind", [None, Pipelined(war="mbarrier"), WarpSpecialized()])
 @pytest.mark.parametrize("columns", [640, 639])
 def test_boxes_do_not_lie_inside_thread_axes(load, kind, columns):
     """One thread issues the copies: it would fill its own row and leave the others as they were."""

@@ -19,7 +19,7 @@ from fuser import LoadStoreOpType
 from fuser.cli.pipelines import ring_map
 from fuser.schedule.circular import Pipelined
 
-fd = ring_map(LoadStoreOpType.tma, 2, 1, Pipelined())
+fd = ring_map(LoadStoreOpType.tma, 2, 1, Pipelined(war="mbarrier"))
 """
 
 

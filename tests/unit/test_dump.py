@@ -236,7 +236,9 @@ def test_schedule_text_names_every_axis():
     ]
 
 
-@pytest.mark.parametrize(("kind", "ahead"), [(Pipelined("token"), 1), (WarpSpecialized(), 3)])
+@pytest.mark.parametrize(
+    ("kind", "ahead"), [(Pipelined("token", "mbarrier"), 1), (WarpSpecialized(), 3)]
+)
 def test_schedule_text_says_how_a_ring_is_filled(kind, ahead):
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1], contiguity=True)

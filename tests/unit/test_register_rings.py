@@ -63,7 +63,7 @@ def test_other_warps_cannot_fill_registers():
     )
 
 
-@pytest.mark.parametrize("kind", [Pipelined("token"), Pipelined(war="barrier")])
+@pytest.mark.parametrize("kind", [Pipelined("token"), Pipelined(war="mbarrier")])
 def test_there_are_no_barriers_to_choose(kind):
     stream = Stream()
     stream.caches[1].circular_buffer(2, type=kind)
@@ -100,7 +100,7 @@ def test_options_on_one_loop_agree():
     stream.caches[1].circular_buffer(3, 1)
     stream.refused(
         "z_cache: circular-buffered with 3 stages, prefetch 1, Pipelined(sync='parity', "
-        "war='mbarrier'), but x_cache on the same loop with 3 stages, prefetch 2"
+        "war='barrier'), but x_cache on the same loop with 3 stages, prefetch 2"
     )
 
 

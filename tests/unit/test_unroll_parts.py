@@ -16,7 +16,7 @@ from fuser.kir.stmts import For
 pytestmark = pytest.mark.unit
 
 COLUMNS = 10 * TILE
-PIPELINED, ROLES = Pipelined(), WarpSpecialized()
+PIPELINED, ROLES = Pipelined(war="mbarrier"), WarpSpecialized()
 
 
 def trips(direct, kind=PIPELINED, columns=-1, stages=3):
