@@ -227,8 +227,11 @@ class Run:
             raise Unordered
         if flight.arrivals <= 0 and flight.nbytes <= 0:
             raise Unordered  # the phase might end without it
-        event = ("copy", flight.cell) if flight.writes else ("arrive", flight.cell, flight.agent)
-        clocks.arrive(unknown, flight.cell, self.bits.bit(*event))
+        if flight.writes:
+            event = self.bits.bit("copy", flight.cell)
+        else:
+            event = self.bits.bit("arrive", flight.cell, flight.agent)
+        clocks.arrive(unknown, flight.cell, event)
         state = landed(self.machine, state, flight)
         after = state.barriers[flight.cell]
         if after is not None and after.phase != before.phase:

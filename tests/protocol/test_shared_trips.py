@@ -70,8 +70,8 @@ def is_wrong(kernel: Kernel) -> bool:
 
 
 FREED_BY_TOKENS = "convergence dropped", "acquire dropped"
-"""Of two stages, where trip l + 1 is awaited as soon as it is loaded: who refills the stage of l has
-waited for all threads, which arrive for l + 1 behind their reads of l."""
+"""Of two stages, where trip l + 1 is awaited as soon as it is loaded: who refills the stage of l
+has waited for all threads, which arrive for l + 1 behind their reads of l."""
 
 
 @pytest.mark.parametrize("sync", ["parity", "token"])
