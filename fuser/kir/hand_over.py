@@ -18,6 +18,7 @@ from fuser.kir.core import Kernel, Stmt, walk_stmts
 from fuser.kir.stmts import (
     ClusterSync,
     For,
+    Let,
     NamedBarrier,
     Role,
     Roles,
@@ -93,7 +94,8 @@ class _HandOver:
             yield from self.role(role, changes)
             takers += [role.name] if changes[0].increase else []
             # What a role gives up later than at once may come too late for the others.
-            early = changes[0].increase or role.body[0] is changes[0]
+            first = next(s for s in role.body if not isinstance(s, Let))
+            early = changes[0].increase or first is changes[0]
             for warp in range(role.first_thread // WARP, role.range.stop // WARP):
                 peak += (changes[0].count - self.held[warp]) * WARP if early else 0
                 after[warp] = changes[-1].count

@@ -250,7 +250,13 @@ class _Encloser:
         lowest, highest, fits = bound(low, high, dims, dtype)
         centre = _wide(reference)
         nan_or_inf = ~np.isfinite(low).all(axis=dims)
-        exact = same(low, high).all(axis=dims) & nan_or_inf
+        # One infinite term decides, unless the finite ones overflow the other way before it comes.
+        neutral = float(spec.identity(dtype))
+        finite = (np.where(np.isfinite(x), x, neutral) for x in (low, high))
+        others_fit = bound(*finite, dims, dtype)[2]
+        kinds = np.where(np.isfinite(low) & (low != 0), neutral, low)
+        decided = others_fit | np.isnan(spec.ufunc.reduce(kinds, axis=dims))
+        exact = same(low, high).all(axis=dims) & nan_or_inf & decided
         known = known & (exact | (fits & ~nan_or_inf))
         lowest = np.where(exact, centre, _wide(_stored(lowest, value.dtype)))
         highest = np.where(exact, centre, _wide(_stored(highest, value.dtype)))

@@ -23,8 +23,9 @@ from tests.fuzz.source import Source
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
-CHUNK = 100
-CHUNKS = 12
+CHUNK = 200
+"""Of a hundred, the share of elements that the oracle decides varies by three percent."""
+CHUNKS = 6
 COMPILERS = 4
 
 

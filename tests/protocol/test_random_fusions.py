@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -60,6 +61,24 @@ def test_the_oracle_decides_nearly_every_element() -> None:
         check(draw_fusion(Source.seeded(seed)), "interpret", NUMPY, tally)
     assert tally.elements > 50_000
     assert tally.share > 0.9
+
+
+@pytest.mark.parametrize(("op", "terms", "decided"), [
+    ("sum", (1.0, 2.0, np.inf), True), ("prod", (1.0, 2.0, np.inf), True),
+    ("sum", (1.0, np.nan, 2.0), True), ("prod", (0.0, np.inf, 3e38), True),
+    ("sum", (np.inf, -np.inf, 3e38), True), ("sum", (1e-30, 1e-30, np.inf), True),
+    ("sum", (-3e38, -3e38, np.inf), False), ("prod", (1e-30, 1e-30, np.inf), False),
+])  # fmt: skip
+def test_an_infinite_term_decides_unless_others_leave_the_range(op, terms, decided) -> None:
+    """``-3e38 - 3e38 + inf`` is NaN or infinite, as the order is."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[1, -1], contiguity=True)
+        fd.add_output(getattr(fd.ops, op)(x, [1]))
+    (output,) = fd.fusion.outputs
+    for order in itertools.permutations(terms):
+        inputs = fd.named_inputs([np.array([order], np.float32)])
+        (found,) = enclose(fd.fusion, *inputs, NUMPY)[output.value].known
+        assert found == decided
 
 
 def test_random_fusions_print_themselves() -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from manual_schedules import program, run_checked
 from mutant_runs import greedy
+from rings.cells import Cell, definition
 from side_by_side import ALL, BEHIND, LESS, MORE, both, sums_of_rows
 
-from fuser import FusionDefinition, LoadStoreOpType
+from fuser import DataType, FusionDefinition, LoadStoreOpType
 from fuser.api.execute import bind, program_of
 from fuser.core.errors import ProtocolError, VerifyError
 from fuser.core.expr import Const
@@ -192,3 +193,17 @@ def test_a_change_in_the_wrong_direction_is_reported():
     kernel = rewritten(kernel_of(fd, 128), in_roles(wrong))
     with pytest.raises(ProtocolError, match=r"setmaxnreg\.inc to 40 registers by threads that"):
         checked(fd, kernel, [x, x], 0)
+
+
+@pytest.mark.parametrize("kind", ["groups-regs", "pingpong-regs", "ws-regs"])
+def test_producers_that_fall_back_to_threads_give_up_registers_at_once(kind):
+    """Names that their copies have in common stand before the decrease; they make nobody wait."""
+    family = "groups_product" if kind != "ws-regs" else "product_turned"
+    cell = Cell(
+        family, (L.tma, L.tma), stages=2, prefetch=1, type=kind, dtype=DataType.Half, edge="odd"
+    )
+    fd = definition(cell)
+    (kernel,) = program_of(fd, bind(fd, cell.inputs(), True), True).kernels  # raises if it waits
+    (roles,) = (s for s in walk_stmts(kernel.body) if isinstance(s, Roles))
+    producer = roles.roles[-1].body
+    assert isinstance(producer[0], SetMaxRegisters) == (kind == "ws-regs")
