@@ -44,6 +44,8 @@ EXPLORED_STAGES = 4
 FEWER_STAGES = 3
 """The same where one more takes minutes; and so many where the proof for every number of trips is
 also by all interleavings."""
+FITTING_STAGES = 7
+"""Of 32 KB each: eight have no room in shared memory."""
 MUTATED = ((2, 1), (3, 2))
 """Stages and prefetch distance of the kernels that mutants are made of."""
 
@@ -181,7 +183,7 @@ def _products() -> Iterator[Family]:
     groups, rows = partial(build, groups=2), partial(build, outer=True)
     yield two(
         "products, pipelined, two warp groups", groups, form=piped, explored=FEWER_STAGES,
-        every_prefetch=False, harmless=harmless.of_products(piped),
+        every_prefetch=False, harmless=harmless.of_products(piped), stages=FITTING_STAGES,
     )  # fmt: skip
     yield one(
         "products, pipelined, inside a loop over rows", rows, form=piped, explored=FEWER_STAGES,
@@ -193,7 +195,7 @@ def _products() -> Iterator[Family]:
     )  # fmt: skip
     yield two(
         "products, warp-specialised, two warp groups", groups, form=special, explored=FEWER_STAGES,
-        every_prefetch=False, harmless=harmless.of_products(special),
+        every_prefetch=False, harmless=harmless.of_products(special), stages=FITTING_STAGES,
     )  # fmt: skip
     yield one(
         "products, warp-specialised, stages carried over rows", rows, form=SPECIAL, explored=2,
