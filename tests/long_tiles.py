@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fuser import DataType, FusionDefinition, LoadStoreOpType, MemoryType, ParallelType
@@ -24,12 +26,12 @@ def staged(x: Tensor, load: LoadStoreOpType) -> Tensor:
 
 
 def doubled(
-    rank: int, dtype: DataType, **layout: object
+    rank: int, dtype: DataType, **layout: Any
 ) -> tuple[FusionDefinition, Tensor, Tensor]:
     """Return the definition of ``y = 2 x``, `x` and `y`."""
-    layout = {"contiguity": True, **layout}
+    layout.setdefault("contiguity", True)
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1] * rank, dtype=dtype, **layout)  # type: ignore[arg-type]
+        x = fd.define_tensor(shape=[-1] * rank, dtype=dtype, **layout)
         y = fd.ops.add(x, x)
         fd.add_output(y)
     return fd, x, y
@@ -68,7 +70,7 @@ def matrix(
     box: int = 0,
     swizzle: SwizzleName = "none",
     stages: int = 2,
-    **layout: object,
+    **layout: Any,
 ) -> FusionDefinition:
     """Return ``y = 2 x`` of a matrix, tiles of `rows` and `columns` in trips along its rows.
 
@@ -117,7 +119,7 @@ def vectors(
     each: int = 1,
     kind: CircularBufferType | None = KINDS[0],
     dtype: DataType = DataType.Float,
-    **layout: object,
+    **layout: Any,
 ) -> FusionDefinition:
     """Return ``y = 2 x``: `each` vectors of 16 bytes a thread are copied by ``cp.async`` a trip."""
     fd, x, y = doubled(rank, dtype, **layout)
