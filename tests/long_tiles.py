@@ -25,9 +25,7 @@ def staged(x: Tensor, load: LoadStoreOpType) -> Tensor:
     return cache
 
 
-def doubled(
-    rank: int, dtype: DataType, **layout: Any
-) -> tuple[FusionDefinition, Tensor, Tensor]:
+def doubled(rank: int, dtype: DataType, **layout: Any) -> tuple[FusionDefinition, Tensor, Tensor]:
     """Return the definition of ``y = 2 x``, `x` and `y`."""
     layout.setdefault("contiguity", True)
     with FusionDefinition() as fd:
